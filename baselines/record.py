@@ -1,0 +1,170 @@
+"""Records: evidence with its table, written atomically and read strictly."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from assay.baselines.errors import InputError
+from assay.baselines.evidence import MAX_JSON_BYTES, Evidence, TableRef, digest_of, dump_evidence, parse_evidence
+
+EVIDENCE_NAME = "evidence.json"
+ROWS_NAME = "rows.parquet"
+MAX_ROWS = 5_000_000
+MAX_TABLE_BYTES = 1 << 30
+MAX_DECODED_BYTES = 4 << 30
+
+
+@dataclass(frozen=True)
+class Record:
+    """Evidence, its rows (None when the kind has none), and the digest that names both."""
+
+    evidence: Evidence
+    rows: pa.Table | None
+    digest: str = field(default="")
+
+
+def write_record(folder: Path, evidence: Evidence, rows: pa.Table | None) -> Record:
+    """Write a record so that a reader sees all of it or none of it; an existing record is replaced whole.
+
+    Returns the record as it will be read, with its digest. Raises `InputError` for a table that could not be read back.
+    """
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        if rows is not None:
+            if rows.num_rows > MAX_ROWS:
+                raise InputError(f"{rows.num_rows:,} rows are more than a record holds ({MAX_ROWS:,}): split the evaluation.")
+            _write_parquet(staging / ROWS_NAME, rows)
+            data = (staging / ROWS_NAME).read_bytes()
+            evidence = evidence.model_copy(
+                update={"table": TableRef(sha256=digest_of(data), rows=rows.num_rows, bytes=len(data))}
+            )
+        else:
+            evidence = evidence.model_copy(update={"table": None})
+        document = dump_evidence(evidence)
+        if len(document) > MAX_JSON_BYTES:
+            raise InputError(f"the evidence document is {len(document):,} bytes, over {MAX_JSON_BYTES:,}: record fewer metrics.")
+        _write_file(staging / EVIDENCE_NAME, document)
+        _replace_folder(staging, folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return Record(evidence, rows, digest_of(document))
+
+
+def read_record(folder: Path, *, expect: str | None = None) -> Record:
+    """Read a record and verify its digests.
+
+    `expect` is a full digest or a prefix of one. Raises `InputError` for anything missing, truncated, tampered with or
+    over the limits (rows, bytes, decoded bytes); nothing is read past the check that refuses it.
+    """
+    evidence, digest = read_evidence(folder, expect=expect)
+    if evidence.table is None:
+        return Record(evidence, None, digest)
+    return Record(evidence, read_rows(Path(folder) / ROWS_NAME, evidence.table), digest)
+
+
+def read_evidence(folder: Path, *, expect: str | None = None) -> tuple[Evidence, str]:
+    """The evidence document alone, and its digest."""
+    path = Path(folder) / EVIDENCE_NAME
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise InputError(f"{path} is {path.stat().st_size:,} bytes; evidence has at most {MAX_JSON_BYTES:,}.")
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"no evidence at {folder}: there is no {EVIDENCE_NAME} in it; give the folder that assay wrote.") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}.") from None
+    digest = digest_of(data)
+    if expect is not None and not digest.startswith(expect.removeprefix("sha256:")):
+        raise InputError(f"{path} has digest {digest[:12]}, expected {expect[:19]}: it was changed or is another record; fetch it again.")
+    return parse_evidence(data, origin=str(path)), digest
+
+
+def read_rows(path: Path, ref: TableRef) -> pa.Table:
+    """The table that `ref` names, after its size, digest, row count and decoded size were checked."""
+    if ref.rows > MAX_ROWS:
+        raise InputError(f"{path} declares {ref.rows:,} rows; assay reads at most {MAX_ROWS:,}: split the evaluation.")
+    try:
+        size = path.stat().st_size
+    except OSError:
+        raise InputError(f"{path} is missing, and the evidence beside it names a table: fetch or measure it again.") from None
+    if size != ref.bytes or size > MAX_TABLE_BYTES:
+        raise InputError(f"{path} is {size:,} bytes where the evidence says {ref.bytes:,}: it is truncated or changed; fetch it again.")
+    hasher = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            hasher.update(block)
+    if hasher.hexdigest() != ref.sha256:
+        raise InputError(f"{path} does not match its digest {ref.sha256[:12]}: it was changed; fetch or measure it again.")
+    return read_parquet(path, rows=ref.rows)
+
+
+def read_parquet(path: Path, *, rows: int | None = None, columns: list[str] | None = None) -> pa.Table:
+    """A Parquet file within the limits. Raises `InputError` when it is not one or is larger than it may be."""
+    try:
+        with pq.ParquetFile(path) as file:
+            found = file.metadata.num_rows
+            groups = range(file.metadata.num_row_groups)
+            decoded = sum(file.metadata.row_group(i).total_byte_size for i in groups)
+            if found > MAX_ROWS or decoded > MAX_DECODED_BYTES:
+                raise InputError(
+                    f"{path} has {found:,} rows ({decoded:,} bytes decoded); assay reads at most {MAX_ROWS:,} rows: split it."
+                )
+            if rows is not None and found != rows:
+                raise InputError(f"{path} has {found:,} rows where the evidence says {rows:,}: fetch or measure it again.")
+            return file.read(columns=columns)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise InputError(f"{path} is not a readable Parquet file ({reason}): fetch or measure it again.") from None
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        _write_file(Path(name), data)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _write_parquet(path: Path, rows: pa.Table) -> None:
+    pq.write_table(rows, path, compression="zstd", compression_level=9, use_dictionary=True, write_statistics=False)
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    with path.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _replace_folder(staging: Path, folder: Path) -> None:
+    """Move `staging` to `folder`. Renaming cannot replace a full folder, so an older one is moved aside first."""
+    os.chmod(staging, 0o755)
+    if not folder.exists():
+        os.rename(staging, folder)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+    os.rename(folder, aside / "record")
+    try:
+        os.rename(staging, folder)
+    except OSError:
+        os.rename(aside / "record", folder)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

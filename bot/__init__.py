@@ -1,0 +1,1 @@
+"""Top floor: GitHub, comments, commands. The composition root is `cli`."""

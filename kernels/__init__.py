@@ -1,0 +1,1 @@
+"""GPU laboratory: kernels measured as evidence."""

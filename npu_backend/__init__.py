@@ -1,0 +1,1 @@
+"""NPU laboratory: compiler, simulator and device pipeline."""
