@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import stdtrit
 
 from assay.baselines.errors import InputError
 from assay.baselines.stats.counts import Floats, Interval, fraction, settled
@@ -14,7 +15,7 @@ from assay.baselines.stats.counts import Floats, Interval, fraction, settled
 FEW_DOCUMENTS = 20
 _BLOCK = 4_000_000
 """Resampled document counts held in memory at a time."""
-_WORK = 400_000_000
+_WORK = 200_000_000
 """Resampled documents in all; longer evaluations get fewer draws, at least `_FEWEST_DRAWS`, and need fewer."""
 _FEWEST_DRAWS = 2_000
 
@@ -71,7 +72,10 @@ def perplexity_change(
         return _without_spread(ratio, n, draws)
     studentised = _studentised(residual, w, draws, np.random.default_rng(seed))
     observed = ratio / error
-    upper, lower = np.quantile(studentised, (1.0 - tail, tail))
+    # Where few documents changed, some resamples hold none of them and have no standard error. Their t, and so the
+    # interval, is kept to what a t with one degree of freedom reaches.
+    widest = float(stdtrit(1, 1.0 - tail))
+    upper, lower = np.quantile(np.clip(studentised, -widest, widest), (1.0 - tail, tail))
     return PerplexityChange(
         change=math.expm1(ratio),
         interval=Interval(settled(np.expm1(ratio - upper * error)), settled(np.expm1(ratio - lower * error))),
