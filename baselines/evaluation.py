@@ -58,6 +58,11 @@ def response_key(response: Any) -> bytes:
     return hashlib.sha256(repr(response).encode("utf-8", "surrogatepass")).digest()[:8]
 
 
+def metric_key(task: str, metric: str, filter_name: str = "none") -> str:
+    """Key of a series in `Evidence.metrics`: `task/metric`, with `@filter` when the harness filtered the responses."""
+    return f"{task}/{metric}" if filter_name in ("", "none") else f"{task}/{metric}@{filter_name}"
+
+
 def number_occurrences(keys: Iterable[bytes]) -> list[int]:
     """0 for the first row with a key, 1 for the second, and so on, in the order given."""
     seen: dict[bytes, int] = {}
@@ -87,13 +92,21 @@ def check_rows(rows: pa.Table | None, origin: str) -> pa.Table:
     unknown = sorted(set(rows.column_names) - names)
     missing = sorted(names - set(rows.column_names))
     if unknown or missing or len(rows.column_names) != len(names):
-        detail = f"unknown column {unknown[0][:60]!r}" if unknown else f"no column {missing[0]!r}" if missing else "a column twice"
+        detail = (
+            f"unknown column {unknown[0][:60]!r}"
+            if unknown
+            else f"no column {missing[0]!r}"
+            if missing
+            else "a column twice"
+        )
         raise InputError(f"{origin}: the table has {detail}: it was written by another version; evaluate again.")
     try:
         table = rows.select(SCHEMA.names).cast(SCHEMA)
         table.validate(full=True)
     except (pa.ArrowException, ValueError) as error:
-        raise InputError(f"{origin}: a column has the wrong type ({' '.join(str(error).split())[:120]}): evaluate again.") from None
+        raise InputError(
+            f"{origin}: a column has the wrong type ({' '.join(str(error).split())[:120]}): evaluate again."
+        ) from None
     for field in SCHEMA:
         if not field.nullable and table.column(field.name).null_count:
             raise InputError(f"{origin}: column {field.name!r} has nulls: evaluate again.")

@@ -42,7 +42,9 @@ def write_record(folder: Path, evidence: Evidence, rows: pa.Table | None) -> Rec
     try:
         if rows is not None:
             if rows.num_rows > MAX_ROWS:
-                raise InputError(f"{rows.num_rows:,} rows are more than a record holds ({MAX_ROWS:,}): split the evaluation.")
+                raise InputError(
+                    f"{rows.num_rows:,} rows are more than a record holds ({MAX_ROWS:,}): split the evaluation."
+                )
             _write_parquet(staging / ROWS_NAME, rows)
             data = (staging / ROWS_NAME).read_bytes()
             evidence = evidence.model_copy(
@@ -52,7 +54,9 @@ def write_record(folder: Path, evidence: Evidence, rows: pa.Table | None) -> Rec
             evidence = evidence.model_copy(update={"table": None})
         document = dump_evidence(evidence)
         if len(document) > MAX_JSON_BYTES:
-            raise InputError(f"the evidence document is {len(document):,} bytes, over {MAX_JSON_BYTES:,}: record fewer metrics.")
+            raise InputError(
+                f"the evidence document is {len(document):,} bytes, over {MAX_JSON_BYTES:,}: record fewer metrics."
+            )
         _write_file(staging / EVIDENCE_NAME, document)
         _replace_folder(staging, folder)
     finally:
@@ -80,12 +84,16 @@ def read_evidence(folder: Path, *, expect: str | None = None) -> tuple[Evidence,
             raise InputError(f"{path} is {path.stat().st_size:,} bytes; evidence has at most {MAX_JSON_BYTES:,}.")
         data = path.read_bytes()
     except FileNotFoundError:
-        raise InputError(f"no evidence at {folder}: there is no {EVIDENCE_NAME} in it; give the folder that assay wrote.") from None
+        raise InputError(
+            f"no evidence at {folder}: there is no {EVIDENCE_NAME} in it; give the folder that assay wrote."
+        ) from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from None
     digest = digest_of(data)
     if expect is not None and not digest.startswith(expect.removeprefix("sha256:")):
-        raise InputError(f"{path} has digest {digest[:12]}, expected {expect[:19]}: it was changed or is another record; fetch it again.")
+        raise InputError(
+            f"{path} has digest {digest[:12]}, expected {expect[:19]}: it was changed or is another record; fetch it again."
+        )
     return parse_evidence(data, origin=str(path)), digest
 
 
@@ -96,15 +104,21 @@ def read_rows(path: Path, ref: TableRef) -> pa.Table:
     try:
         size = path.stat().st_size
     except OSError:
-        raise InputError(f"{path} is missing, and the evidence beside it names a table: fetch or measure it again.") from None
+        raise InputError(
+            f"{path} is missing, and the evidence beside it names a table: fetch or measure it again."
+        ) from None
     if size != ref.bytes or size > MAX_TABLE_BYTES:
-        raise InputError(f"{path} is {size:,} bytes where the evidence says {ref.bytes:,}: it is truncated or changed; fetch it again.")
+        raise InputError(
+            f"{path} is {size:,} bytes where the evidence says {ref.bytes:,}: it is truncated or changed; fetch it again."
+        )
     hasher = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(1 << 20):
             hasher.update(block)
     if hasher.hexdigest() != ref.sha256:
-        raise InputError(f"{path} does not match its digest {ref.sha256[:12]}: it was changed; fetch or measure it again.")
+        raise InputError(
+            f"{path} does not match its digest {ref.sha256[:12]}: it was changed; fetch or measure it again."
+        )
     return read_parquet(path, rows=ref.rows)
 
 
@@ -120,7 +134,9 @@ def read_parquet(path: Path, *, rows: int | None = None, columns: list[str] | No
                     f"{path} has {found:,} rows ({decoded:,} bytes decoded); assay reads at most {MAX_ROWS:,} rows: split it."
                 )
             if rows is not None and found != rows:
-                raise InputError(f"{path} has {found:,} rows where the evidence says {rows:,}: fetch or measure it again.")
+                raise InputError(
+                    f"{path} has {found:,} rows where the evidence says {rows:,}: fetch or measure it again."
+                )
             return file.read(columns=columns)
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
@@ -134,8 +150,8 @@ def write_atomically(path: Path, data: bytes) -> None:
     os.close(handle)
     try:
         _write_file(Path(name), data)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
     finally:
         Path(name).unlink(missing_ok=True)
 
@@ -155,16 +171,16 @@ def _write_file(path: Path, data: bytes) -> None:
 
 def _replace_folder(staging: Path, folder: Path) -> None:
     """Move `staging` to `folder`. Renaming cannot replace a full folder, so an older one is moved aside first."""
-    os.chmod(staging, 0o755)
+    staging.chmod(0o755)
     if not folder.exists():
-        os.rename(staging, folder)
+        staging.rename(folder)
         return
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-    os.rename(folder, aside / "record")
+    folder.rename(aside / "record")
     try:
-        os.rename(staging, folder)
+        staging.rename(folder)
     except OSError:
-        os.rename(aside / "record", folder)
+        (aside / "record").rename(folder)
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,188 @@
+"""The vocabulary of a comparison: findings, their states, and the conclusion of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from assay.baselines.policy import Accepted
+
+
+class State(StrEnum):
+    """What one hypothesis came to, decided in this order."""
+
+    REGRESSED = "regressed"
+    IMPROVED = "improved"
+    EQUIVALENT = "equivalent"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Overall(StrEnum):
+    """What the gate as a whole came to."""
+
+    REGRESSED = "regressed"
+    INCONCLUSIVE = "inconclusive"
+    IMPROVED = "improved"
+    EQUIVALENT = "equivalent"
+    NO_BASELINE = "no-baseline"
+    MISMATCH = "mismatch"
+    INVALID = "invalid"
+    BROKEN = "broken"
+
+
+class Conclusion(StrEnum):
+    """Conclusion of a GitHub check run."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    NEUTRAL = "neutral"
+    ACTION_REQUIRED = "action_required"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One hypothesis of a comparison.
+
+    `change` and its 95% interval are in natural units: a difference of proportions for scores, a relative change for
+    perplexity. `drop` is the same oriented so that positive is worse.
+    """
+
+    group: str
+    task: str
+    metric: str
+    scale: str
+    n: int
+    base: float
+    head: float
+    change: float
+    low: float
+    high: float
+    drop: float
+    state: State
+    p_worse: float
+    p_better: float
+    p_two_sided: float
+    adjusted_worse: float
+    adjusted_better: float
+    threshold: float
+    margin: float
+    broke: int | None = None
+    fixed: int | None = None
+    pooled: bool = False
+    growing: bool = False
+    one_sided: bool = False
+    """Only the harmful bound is inside the margin: "not worse by more than", a gain may be larger."""
+    identical: bool = False
+    """The model's raw responses are the same in every bit."""
+    below_floor: bool = False
+    floor: float | None = None
+    needed: int | None = None
+    """Examples in all that would decide, when the state is inconclusive."""
+    detectable: float | None = None
+    """Smallest drop that these examples would show with the policy's power."""
+    clusters: int | None = None
+    accepted: Accepted | None = None
+
+    @property
+    def name(self) -> str:
+        """`task` or `task/metric`, as people select it."""
+        return f"{self.task}/{self.metric}" if self.metric else self.task
+
+    @property
+    def blocks(self) -> bool:
+        """Whether this finding fails the gate."""
+        return self.state is State.REGRESSED and self.accepted is None
+
+
+@dataclass(frozen=True)
+class Flip:
+    """One example whose answer changed."""
+
+    task: str
+    broke: bool
+    example: str
+    text: str
+    base_answer: str
+    base_margin: float | None
+    head_answer: str
+    head_margin: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Head against base under a policy."""
+
+    kind: str
+    overall: Overall
+    findings: Sequence[Finding] = ()
+    flips: Sequence[Flip] = ()
+    """The examples that changed and lie nearest to hand, at most `MAX_FLIPS` of each direction, broken ones first."""
+    broke: int = 0
+    fixed: int = 0
+    """All changed examples over the compared tasks, of which `flips` may be a part."""
+    examples: int = 0
+    environment: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    reason: str = ""
+    """Why there is no verdict, when there is none."""
+    alpha: float = 0.05
+    power: float = 0.8
+    hypotheses: dict[str, int] = field(default_factory=dict)
+    """Group -> size of its Holm family."""
+    growing: bool = False
+
+    @property
+    def regressed(self) -> list[Finding]:
+        return [f for f in self.findings if f.blocks]
+
+
+MAX_FLIPS = 200
+
+
+def summarise(findings: Sequence[Finding]) -> Overall:
+    """The state of the whole: the worst that is not accepted, and improved only if nothing is undecided."""
+    states = {f.state for f in findings if not (f.state is State.REGRESSED and f.accepted)}
+    if State.REGRESSED in states:
+        return Overall.REGRESSED
+    if State.INCONCLUSIVE in states:
+        return Overall.INCONCLUSIVE
+    if State.IMPROVED in states:
+        return Overall.IMPROVED
+    return Overall.EQUIVALENT
+
+
+def conclude(overall: Overall, *, block_inconclusive: bool) -> tuple[Conclusion, int]:
+    """Check conclusion and exit code of an outcome; a blocked gate (1) and a broken tool (3) are never the same."""
+    match overall:
+        case Overall.REGRESSED:
+            return Conclusion.FAILURE, 1
+        case Overall.INCONCLUSIVE:
+            return (Conclusion.ACTION_REQUIRED, 1) if block_inconclusive else (Conclusion.NEUTRAL, 0)
+        case Overall.NO_BASELINE:
+            return Conclusion.NEUTRAL, 0
+        case Overall.MISMATCH | Overall.INVALID:
+            return Conclusion.FAILURE, 2
+        case Overall.BROKEN:
+            return Conclusion.FAILURE, 3
+        case Overall.IMPROVED | Overall.EQUIVALENT:
+            return Conclusion.SUCCESS, 0
+
+
+class MismatchError(Exception):
+    """Base and head were not measured the same way."""
+
+
+def error_rank(overall: Overall) -> int:
+    """Order for the worst of several sections, worst last."""
+    order = (
+        Overall.EQUIVALENT,
+        Overall.IMPROVED,
+        Overall.NO_BASELINE,
+        Overall.INCONCLUSIVE,
+        Overall.REGRESSED,
+        Overall.BROKEN,
+        Overall.MISMATCH,
+        Overall.INVALID,
+    )
+    return order.index(overall)

@@ -1,0 +1,129 @@
+"""`.github/assay.yml`: read strictly, with every mistake named by its key, and described by a JSON Schema."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from assay.baselines.errors import InputError
+from assay.baselines.policy import Policy, Setting
+
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 20
+
+
+class CommentSettings(Setting):
+    """How the comment on a pull request looks."""
+
+    flips: Annotated[int, Field(ge=0, le=200)] = Field(
+        20, description="Changed examples listed in the comment; all of them stay in the evidence."
+    )
+    pareto: bool = Field(True, description="Show where the change lands: accuracy against latency or size.")
+    image: bool = Field(True, description="Publish the larger Pareto plot on the journal branch.")
+    badge: bool = Field(True, description="Publish an accuracy badge with each baseline.")
+
+
+class Configuration(Setting):
+    """The whole of `assay.yml`."""
+
+    version: Literal[1] = Field(1, description="Version of this file's format.")
+    gate: Policy = Field(default_factory=lambda: Policy(), description="What a change must satisfy.")
+    comment: CommentSettings = Field(default_factory=lambda: CommentSettings(), description="How results are shown.")
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML only: no anchors (a few bytes of them expand to gigabytes), no key twice, bounded depth."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise self._problem("anchors and aliases are not allowed")
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self._problem("nested too deeply")
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def _problem(self, text: str) -> yaml.MarkedYAMLError:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        return yaml.MarkedYAMLError(problem=text, problem_mark=event.start_mark)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(
+                        problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def load_configuration(path: Path) -> Configuration:
+    """Read `assay.yml`. Raises `InputError` when it is missing or wrong."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}; give the path of an assay.yml.") from None
+    return parse_configuration(data, origin=str(path))
+
+
+def parse_configuration(data: bytes, *, origin: str = ".github/assay.yml") -> Configuration:
+    """The configuration in `data`; an empty file means all defaults.
+
+    Raises `InputError` with one line for what is too large, no plain YAML, or has an unknown key (with the nearest
+    known one) or a value out of range.
+    """
+    if len(data) > MAX_BYTES:
+        raise InputError(f"{origin} is {len(data):,} bytes; a configuration has at most {MAX_BYTES:,}.")
+    try:
+        document = yaml.load(data, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InputError(f"{origin} is not plain YAML{where}: {error.problem}.") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{origin} is not plain YAML: {' '.join(str(error).split())[:160]}.") from None
+    if document is None:
+        document = {}
+    if not isinstance(document, dict):
+        raise InputError(f"{origin} must be a mapping such as 'gate:', not {type(document).__name__}.")
+    try:
+        return Configuration.model_validate(document)
+    except ValidationError as error:
+        raise InputError(f"{origin}: {_explain(error)}") from None
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of `assay.yml`, for editors; published as `docs/assay.schema.json`."""
+    schema = Configuration.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "assay.yml", **schema}
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    path = [str(part) for part in first["loc"]]
+    where = ".".join(path)[:200] or "the file"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(path[-1], _known_keys(), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else "; see docs/configuration.md for the known keys."
+        return f"unknown key {where!r}{hint}{more}"
+    value = json.dumps(first.get("input"), default=str)[:60]
+    return f"{where}: {first['msg']} (it is {value}){more}."
+
+
+def _known_keys() -> list[str]:
+    definitions = json_schema().get("$defs", {})
+    names: set[str] = set(Configuration.model_json_schema(by_alias=True)["properties"])
+    for definition in definitions.values():
+        names |= set(definition.get("properties", {}))
+    return sorted(names)

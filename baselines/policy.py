@@ -1,0 +1,189 @@
+"""What a team demands of a change: thresholds, margins, floors and accepted regressions.
+
+Thresholds and margins are written as people say them: points of accuracy (0.5 is half a percentage point) and percent
+of perplexity. Nothing here reads files; `assay.baselines.config` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from fnmatch import fnmatchcase
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+POOL = "pool"
+
+Points = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+Pattern = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class Setting(BaseModel):
+    """A part of `assay.yml`: kebab-case keys, unknown keys refused, values fixed after reading."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        populate_by_name=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+    )
+
+
+class Limits(Setting):
+    """Limits of one task, group or pool; what is left out is inherited."""
+
+    threshold: Points | None = Field(
+        None, description="Drop in points (percent for perplexity) over which a significant change blocks."
+    )
+    margin: Annotated[float, Field(gt=0, le=100)] | None = Field(
+        None, description="Equivalence margin in points (percent for perplexity)."
+    )
+    metric: Pattern | None = Field(
+        None, description="The metric to gate, for example acc_norm; the task's primary one if left out."
+    )
+    floor: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="Accuracy that the head must not be below, as a proportion."
+    )
+
+
+class PoolLimits(Setting):
+    """Limits of the pooled comparison of a group."""
+
+    enabled: bool = Field(True, description="Whether the pooled comparison is one more hypothesis of the group.")
+    threshold: Points | None = Field(None, description="As for tasks, for the pooled drop.")
+    margin: Annotated[float, Field(gt=0, le=100)] | None = Field(
+        None, description="As for tasks, for the pooled change."
+    )
+
+
+class Group(Limits):
+    """Tasks that form one Holm family together with their pool."""
+
+    tasks: Annotated[list[Pattern], Field(min_length=1, max_length=1000)] = Field(
+        description="Task names or patterns such as mmlu_*."
+    )
+    pool: PoolLimits = Field(
+        default_factory=lambda: PoolLimits(), description="Limits of the group's pooled comparison."
+    )
+
+
+class Perplexity(Setting):
+    """Limits of perplexity tasks, relative, in percent."""
+
+    threshold: Points = Field(1.0, description="Rise of perplexity in percent over which a significant change blocks.")
+    margin: Annotated[float, Field(gt=0, le=100)] = Field(2.0, description="Equivalence margin in percent.")
+
+
+class Accepted(Setting):
+    """A regression that somebody accepted on purpose, until a day."""
+
+    task: Pattern = Field(description="Task name or pattern; `pool` or `pool:<group>` for a pooled comparison.")
+    metric: Pattern | None = Field(None, description="Only this metric; any if left out.")
+    reason: Annotated[str, Field(min_length=3, max_length=500)] = Field(description="Why it is accepted.")
+    by: Annotated[str, Field(min_length=1, max_length=100)] = Field(description="Who accepted it.")
+    expires: date = Field(description="Last day on which it holds, YYYY-MM-DD.")
+    up_to: Points | None = Field(None, description="Largest drop in points (percent for perplexity) that it covers.")
+
+
+class Policy(Setting):
+    """The `gate` part of `assay.yml`."""
+
+    alpha: Annotated[float, Field(gt=0, lt=0.5)] = Field(0.05, description="Error rate of each Holm family, one-sided.")
+    power: Annotated[float, Field(ge=0.5, lt=1)] = Field(
+        0.8, description="Power for which needed examples are computed."
+    )
+    threshold: Points = Field(0.5, description="Drop in points of accuracy over which a significant change blocks.")
+    margin: Annotated[float, Field(gt=0, le=100)] = Field(1.0, description="Equivalence margin in points of accuracy.")
+    perplexity: Perplexity = Field(default_factory=lambda: Perplexity(), description="Limits of perplexity tasks.")
+    on_inconclusive: Literal["pass", "block"] = Field(
+        "pass", description="`block` makes an inconclusive gate exit 1 and ask for action."
+    )
+    on_environment_change: Literal["report", "block"] = Field(
+        "report", description="Whether another hardware or library version refuses the comparison."
+    )
+    at_chance: Literal["refuse", "warn"] = Field(
+        "refuse", description="What to do when the baseline does no better than guessing."
+    )
+    too_few: Literal["refuse", "warn"] = Field(
+        "warn", description="What to do when the examples cannot prove the margin even with no change."
+    )
+    expected_churn: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.06, description="Share of examples expected to flip, for planning before there is any measurement."
+    )
+    tasks: Annotated[dict[Pattern, Limits], Field(max_length=1000)] = Field(
+        default_factory=dict, description="Limits by task name or pattern; later entries win."
+    )
+    groups: Annotated[dict[Pattern, Group], Field(max_length=100)] = Field(
+        default_factory=dict, description="Holm families; one group of all tasks if left out."
+    )
+    pool: PoolLimits = Field(
+        default_factory=lambda: PoolLimits(), description="Limits of the pool when no groups are declared."
+    )
+    accepted: Annotated[list[Accepted], Field(max_length=1000)] = Field(
+        default_factory=list, description="Regressions accepted on purpose."
+    )
+
+    @model_validator(mode="after")
+    def _margin_not_below_threshold(self) -> Policy:
+        if self.margin < self.threshold:
+            raise ValueError(
+                f"margin {self.margin:g} is below threshold {self.threshold:g}; a change could then be blocked by neither and proven by none"
+            )
+        return self
+
+    def family_groups(self) -> dict[str, Group]:
+        """The declared groups, or one group of all tasks."""
+        return self.groups or {"all": Group(tasks=["*"], pool=self.pool)}
+
+
+class TaskLimits(BaseModel):
+    """Resolved limits of one hypothesis, as proportions (0.005 for half a point)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    threshold: float
+    margin: float
+    metric: str | None = None
+    floor: float | None = None
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name is one of the patterns (`*` and `?` as in file names, case matters)."""
+    return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def limits_for(policy: Policy, group: Group, task: str, *, perplexity: bool) -> TaskLimits:
+    """Limits of a task: the policy's defaults, then its group's, then each matching entry of `tasks` in order."""
+    threshold, margin = (
+        (policy.perplexity.threshold, policy.perplexity.margin) if perplexity else (policy.threshold, policy.margin)
+    )
+    metric: str | None = None
+    floor: float | None = None
+    layers: list[Limits] = [group, *(limits for pattern, limits in policy.tasks.items() if matches(task, [pattern]))]
+    for layer in layers:
+        threshold = layer.threshold if layer.threshold is not None else threshold
+        margin = layer.margin if layer.margin is not None else margin
+        metric = layer.metric or metric
+        floor = layer.floor if layer.floor is not None else floor
+    return TaskLimits(
+        threshold=threshold / 100, margin=margin / 100, metric=metric, floor=None if perplexity else floor
+    )
+
+
+def pool_limits(policy: Policy, group: Group) -> TaskLimits:
+    """Limits of a group's pooled comparison: its own, else the group's, else the policy's."""
+    threshold = next(t for t in (group.pool.threshold, group.threshold, policy.threshold) if t is not None)
+    margin = next(m for m in (group.pool.margin, group.margin, policy.margin) if m is not None)
+    return TaskLimits(threshold=threshold / 100, margin=margin / 100)
+
+
+def accepted_for(policy: Policy, task: str, metric: str, drop: float, today: date) -> Accepted | None:
+    """The acceptance that covers this drop (a proportion) today, if any; expired ones cover nothing."""
+    for entry in policy.accepted:
+        if not matches(task, [entry.task]) or (entry.metric is not None and entry.metric != metric):
+            continue
+        if entry.expires >= today and (entry.up_to is None or drop <= entry.up_to / 100 + 1e-12):
+            return entry
+    return None

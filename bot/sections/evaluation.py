@@ -1,0 +1,332 @@
+"""The section of an evaluation: what changed, with counts, intervals and p, the examples that flipped, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from assay.baselines.compare.verdict import Comparison, Finding, Flip, Overall, State
+from assay.bot import plot, text
+from assay.bot.sections import Result, Room
+from assay.bot.templates import template
+
+MARK = {State.REGRESSED: "✗", State.IMPROVED: "✓", State.EQUIVALENT: "✓", State.INCONCLUSIVE: "?"}
+ORDER = (State.REGRESSED, State.IMPROVED, State.INCONCLUSIVE, State.EQUIVALENT)
+
+
+def headline(result: Result) -> str:
+    """The verdict in words."""
+    if result.comparison is None:
+        return {
+            Overall.NO_BASELINE: "No baseline to compare with yet",
+            Overall.MISMATCH: "Not comparable: main and this PR were measured differently",
+            Overall.INVALID: "The evidence cannot be used",
+            Overall.BROKEN: "The measurement failed",
+        }.get(result.overall, "No verdict")
+    findings = result.comparison.findings
+    tasks = [f for f in findings if not f.pooled]
+    what = "Perplexity" if all(f.scale == "loglik" for f in tasks) else "Accuracy"
+    worse = [f for f in tasks if f.blocks]
+    pooled = " and pooled" if any(f.blocks for f in findings if f.pooled) else ""
+    match result.overall:
+        case Overall.REGRESSED if worse:
+            return f"{what} regressed on {_of(len(worse), tasks)}{',' + pooled if pooled else ''}"
+        case Overall.REGRESSED:
+            return f"{what} regressed over all tasks pooled, though on no single task"
+        case Overall.IMPROVED:
+            better = [f for f in tasks if f.state is State.IMPROVED]
+            return (
+                f"{what} improved on {_of(len(better), tasks)}" if better else f"{what} improved over all tasks pooled"
+            )
+        case Overall.INCONCLUSIVE:
+            open_ = [f for f in findings if f.state is State.INCONCLUSIVE]
+            undecided = [f for f in open_ if not f.pooled]
+            where = (
+                f" on {_of(len(undecided), tasks)}"
+                if undecided and len(tasks) > 1
+                else " over all tasks pooled"
+                if not undecided
+                else ""
+            )
+            return f"Inconclusive{where}: these examples cannot tell"
+        case _:
+            accepted = any(f.accepted for f in findings)
+            if all(f.identical for f in tasks):
+                return f"{what} is unchanged: every answer is the same to the last bit"
+            if any(f.one_sided for f in findings):
+                return f"{what} is not worse{', apart from what was accepted' if accepted else ''}"
+            return f"{what} is equivalent{', apart from what was accepted' if accepted else ''}"
+
+
+def render(result: Result, room: Room) -> str:
+    """The section as Markdown."""
+    comparison = result.comparison
+    if comparison is None:
+        return template("no_comparison.md.j2").render(result=result, how=_how(result, room))
+    findings = _sorted(comparison.findings)
+    shown, folded = _split(findings, room)
+    flips = _trim_flips(comparison.flips, room.flips)
+    quadrant = plot.mermaid(result.points, result.axes) if result.axes else ""
+    standing = plot.sentence(result.points, result.axes, "this PR") if result.axes else ""
+    return template("evaluation.md.j2").render(
+        result=result,
+        comparison=comparison,
+        lead=_lead(comparison),
+        rows=[_row(f, comparison) for f in shown],
+        folded=[_row(f, comparison) for f in folded[: room.folded]],
+        folded_summary=_summary(folded),
+        left_out=max(0, len(folded) - room.folded),
+        accepted=[f for f in comparison.findings if f.accepted],
+        regressed=[f for f in findings if f.blocks],
+        flips=[_flip(f) for f in flips],
+        changed=comparison.broke + comparison.fixed,
+        churn=_churn(comparison),
+        net=comparison.fixed - comparison.broke,
+        quadrant=quadrant,
+        standing=standing,
+        how=_how(result, room),
+        tests=_tests(comparison),
+        two_sided=[
+            (f.task, f.p_two_sided)
+            for f in findings
+            if f.state in (State.REGRESSED, State.IMPROVED) and f.broke is not None
+        ][:4],
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table, ready to print."""
+
+    task: str
+    base: str
+    head: str
+    change: str
+    counts: str
+    p: str
+    verdict: str
+
+
+def _row(f: Finding, comparison: Comparison) -> Row:
+    name = f"{_pool_name(f, comparison)} · {f.n:,}" if f.pooled else f"{text.plain(f.task, 60)} · {f.n:,}"
+    if f.scale == "loglik":
+        base, head = text.number(f.base), text.number(f.head)
+        change = f"{text.signed(100 * f.change, 2)}% ({text.signed(100 * f.low, 2)}, {text.signed(100 * f.high, 2)})"
+    else:
+        base, head = f"{f.base:.3f}", f"{f.head:.3f}"
+        change = f"{text.points(f.change)} {text.interval(f.low, f.high)}"
+    if f.state in (State.REGRESSED, State.IMPROVED):
+        change = f"**{change.split(' ', 1)[0]}** {change.split(' ', 1)[1]}"
+    counts = f"{f.broke:,} / {f.fixed:,}" if f.broke is not None and f.fixed is not None else "–"
+    p = f.p_better if f.state is State.IMPROVED else f.p_worse
+    return Row(name, base, head, change, counts, text.p_value(p), f"{MARK[f.state]} {verdict_words(f)}")
+
+
+def verdict_words(f: Finding) -> str:
+    """The verdict of one finding, as the table says it."""
+    unit = "%" if f.scale == "loglik" else ""
+    match f.state:
+        case State.REGRESSED:
+            if f.accepted:
+                return f"regressed, accepted until {f.accepted.expires:%Y-%m-%d}"
+            return (
+                f"regressed: below its floor of {f.floor:.3f}" if f.below_floor and f.floor is not None else "regressed"
+            )
+        case State.IMPROVED:
+            return "improved"
+        case State.EQUIVALENT:
+            if f.identical:
+                return "identical answers"
+            words = "not worse by more than" if f.one_sided else "equivalent within"
+            return f"{words} {100 * f.margin:.1f}{unit}"
+        case State.INCONCLUSIVE:
+            if f.needed is None:
+                return "inconclusive: the change lies between threshold and margin"
+            noun = "documents" if f.scale == "loglik" else "examples"
+            return f"inconclusive: about {text.about(f.needed)} {noun} would decide"
+
+
+def _lead(comparison: Comparison) -> str:
+    """One sentence about the finding that decided, and what the policy does with it."""
+    findings = _sorted([f for f in comparison.findings if not f.pooled]) or list(comparison.findings)
+    worst = next((f for f in findings if f.blocks), None)
+    if worst is None and any(f.blocks for f in comparison.findings):
+        worst = next(f for f in comparison.findings if f.blocks)
+    if worst is not None:
+        if worst.below_floor and worst.floor is not None:
+            return f"{_moved(worst, comparison)} The policy demands at least {worst.floor:.3f}."
+        limit = f"{100 * worst.threshold:g}%" if worst.scale == "loglik" else f"{100 * worst.threshold:g} points"
+        kind = "rise" if worst.scale == "loglik" else "drop"
+        return f"{_moved(worst, comparison)} The policy blocks a {kind} over {limit}."
+    undecided = [f for f in comparison.findings if f.state is State.INCONCLUSIVE]
+    if undecided:
+        least = max(undecided, key=lambda f: f.drop)
+        margin = f"{100 * least.margin:g}{'%' if least.scale == 'loglik' else ' points'}"
+        seen = ""
+        if least.detectable is not None:
+            unit = "%" if least.scale == "loglik" else " points"
+            seen = f" They can show a drop of {100 * least.detectable:.1f}{unit} or more, and did not show equivalence within {margin}."
+        needed = f" About {text.about(least.needed)} would decide." if least.needed else ""
+        return f"{_moved(least, comparison)}{seen}{needed} This is not a pass."
+    gained = next((f for f in findings if f.state is State.IMPROVED), None)
+    if gained is not None:
+        return _moved(gained, comparison)
+    if findings and all(f.identical for f in findings):
+        return f"All {comparison.examples:,} examples got bit-identical responses."
+    least = max(findings, key=lambda f: f.drop)
+    return _moved(least, comparison, least_of=len(findings))
+
+
+def _moved(f: Finding, comparison: Comparison, least_of: int = 0) -> str:
+    name = _pool_name(f, comparison).capitalize() if f.pooled else text.plain(f.task, 60)
+    label = f"**{name}**"
+    if f.scale == "loglik":
+        verb = "rose" if f.change > 0 else "fell"
+        return (
+            f"The perplexity of {label} {verb} by {abs(100 * f.change):.2f}%, from {text.number(f.base)} to {text.number(f.head)}, "
+            f"over {f.n:,} documents (p = {text.p_value(f.p_worse if f.change > 0 else f.p_better)})."
+        )
+    verb = "lost" if f.change < 0 else "gained" if f.change > 0 else "kept its score"
+    amount = (
+        f" {abs(100 * f.change):.1f} points, from {f.base:.3f} to {f.head:.3f}" if f.change else f" of {f.base:.3f}"
+    )
+    counts = (
+        f": {text.plural(f.broke, 'example')} broke and {f.fixed:,} {'was' if f.fixed == 1 else 'were'} fixed, of {f.n:,}"
+        if (f.broke is not None and f.fixed is not None)
+        else f", over {f.n:,} examples"
+    )
+    p = f" (p = {text.p_value(f.p_better if f.change > 0 else f.p_worse)})"
+    lead = "The least favourable of them, " if least_of > 1 else ""
+    return f"{lead}{label}{',' if least_of > 1 else ''} {verb}{amount}{counts}{p}."
+
+
+def _pool_name(f: Finding, comparison: Comparison) -> str:
+    members = sum(1 for g in comparison.findings if g.group == f.group and g.scale == f.scale and not g.pooled)
+    group = "" if f.group == "all" else f"{text.plain(f.group, 40)}: "
+    return f"{group}all {members} pooled"
+
+
+def _sorted(findings: Sequence[Finding]) -> list[Finding]:
+    """Worst first: by state, then by drop; the pool of a group after its tasks of the same state."""
+    return sorted(findings, key=lambda f: (ORDER.index(f.state), f.pooled, -f.drop))
+
+
+def _split(findings: Sequence[Finding], room: Room) -> tuple[list[Finding], list[Finding]]:
+    """What stands in the open and what is folded: changes and pools first, equivalent tasks only while there is room."""
+    few = len(findings) <= min(room.rows, 8)
+    open_ = [f for f in findings if few or f.pooled or f.state in (State.REGRESSED, State.IMPROVED)]
+    if len(open_) > room.rows:
+        pools = [f for f in open_ if f.pooled][: max(1, room.rows // 2)]
+        tasks = [f for f in open_ if not f.pooled][: max(1, room.rows - len(pools))]
+        open_ = [f for f in findings if f in pools or f in tasks]
+    for finding in findings:
+        if len(open_) >= room.rows:
+            break
+        if finding not in open_ and finding.state is State.INCONCLUSIVE and finding.drop > finding.threshold:
+            open_.append(finding)
+    open_ = [f for f in findings if f in open_]
+    open_.sort(key=lambda f: f.pooled)
+    return open_, [f for f in findings if f not in open_]
+
+
+def _summary(folded: Sequence[Finding]) -> str:
+    counts = [(state, sum(f.state is state for f in folded)) for state in ORDER]
+    return ", ".join(f"{n} {state}" for state, n in counts if n)
+
+
+def _trim_flips(flips: Sequence[Flip], limit: int) -> list[Flip]:
+    """Broken and fixed examples in proportion, broken ones first, at least a few of each."""
+    broke = [f for f in flips if f.broke]
+    fixed = [f for f in flips if not f.broke]
+    keep_fixed = min(len(fixed), max(limit // 4, limit - len(broke)))
+    return broke[: max(limit - keep_fixed, 0)] + fixed[:keep_fixed]
+
+
+@dataclass(frozen=True)
+class FlipRow:
+    """One changed example, ready to print."""
+
+    kind: str
+    task: str
+    text: str
+    before: str
+    after: str
+
+
+def _flip(flip: Flip) -> FlipRow:
+    return FlipRow(
+        "broke" if flip.broke else "fixed",
+        f"{text.plain(flip.task, 40)} {text.plain(flip.example, 16)}",
+        text.plain(flip.text, 100),
+        _answer(flip.base_answer, flip.base_margin),
+        _answer(flip.head_answer, flip.head_margin),
+    )
+
+
+def _answer(answer: str, margin: float | None) -> str:
+    shown = text.plain(answer, 60) or "–"
+    return shown if margin is None else f"{shown}, margin {margin:.2g}"
+
+
+def _churn(comparison: Comparison) -> str:
+    """Share of the 0/1 examples whose answer changed, in per cent."""
+    binary = sum(f.n for f in comparison.findings if f.broke is not None and not f.pooled)
+    return f"{100 * (comparison.broke + comparison.fixed) / binary:.1f}" if binary else ""
+
+
+def _how(result: Result, room: Room) -> list[str]:
+    """Facts on how the head was measured, one phrase each."""
+    if result.head is None:
+        return []
+    evidence = result.head
+    facts = [
+        f"{text.plain(evidence.subject.name, 80)}{f' ({text.plain(evidence.subject.format, 40)})' if evidence.subject.format else ''}"
+    ]
+    if result.base is not None and result.base.subject != evidence.subject:
+        base = result.base.subject
+        facts[0] += f" against {text.plain(base.name, 80)}{f' ({text.plain(base.format, 40)})' if base.format else ''}"
+    environment = evidence.environment
+    machine = [
+        environment.hardware,
+        environment.driver,
+        *(f"{name} {version}" for name, version in environment.libraries.items()),
+    ]
+    facts.append(", ".join(text.plain(part, 80) for part in machine[: room.environment] if part))
+    if isinstance(evidence.protocol, dict):
+        wanted = ("batch_size", "batch-size", "dtype", "activation_dtype", "num_fewshot", "max_length", "sampling.seed")
+        said = [
+            f"{key.rpartition('.')[2].replace('_', ' ')} {evidence.protocol[key]}"
+            for key in wanted
+            if key in evidence.protocol
+        ]
+        facts.append(", ".join(text.plain(part, 60) for part in said))
+    return [fact for fact in facts if fact]
+
+
+def _tests(comparison: Comparison) -> str:
+    """The tests in one sentence."""
+    scales = {f.scale for f in comparison.findings}
+    grouped = any(f.clusters for f in comparison.findings)
+    parts = []
+    if comparison.growing:
+        parts.append("anytime-valid confidence sequence of the paired difference (examples were added until decided)")
+    elif "binary" in scales:
+        parts.append("one-sided mid-p McNemar, score (Tango) intervals")
+    if grouped:
+        parts.append("cluster-robust errors where examples come in groups")
+    if "bounded" in scales and not comparison.growing:
+        parts.append("paired permutation for graded scores")
+    if "loglik" in scales:
+        parts.append("paired bootstrap over documents for perplexity")
+    families = ", ".join(
+        f"{size} in {text.plain(name, 40)}"
+        if len(comparison.hypotheses) > 1
+        else f"{size} hypothes{'is' if size == 1 else 'es'}"
+        for name, size in comparison.hypotheses.items()
+    )
+    joined = "; ".join(parts)
+    return f"{joined[:1].upper()}{joined[1:]}; p as measured, verdicts after Holm over {families}; α {comparison.alpha:g}, power {comparison.power:g}"
+
+
+def _of(count: int, tasks: Sequence[Finding]) -> str:
+    return f"{count} of {len(tasks)} tasks" if len(tasks) > 1 else text.plain(tasks[0].task, 60)
