@@ -96,7 +96,7 @@ class GitHub:
         self.connection = connection
         self.name = repository
         self.server_url = server_url.rstrip("/")
-        self.repository = connection.get_repo(repository, lazy=True)
+        self.repository = connection.get_repo(repository)
         self._patience = patience or Patience()
         self._path = f"/repos/{repository}"
 
@@ -117,7 +117,7 @@ class GitHub:
                 f"{self._path}/collaborators/{quote(login, safe='')}/permission", f"read the permission of {login}"
             )
         except Forbidden as error:
-            if " 404 " in str(error):
+            if error.status == 404:
                 return "none"
             raise
         return str(data["permission"])
@@ -186,7 +186,7 @@ class GitHub:
         try:
             self._send("DELETE", f"{self._path}/issues/comments/{comment_id}", None, f"delete comment {comment_id}")
         except Forbidden as error:
-            if " 404 " not in str(error):
+            if error.status != 404:
                 raise
 
     def react(self, comment_id: int, content: Reaction) -> None:

@@ -11,19 +11,51 @@ are the same.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import quote
 
 from github import GithubException
 from github.Repository import Repository
 
 from assay.baselines.errors import InputError, ServiceError
+from assay.baselines.ledger import Nearest, Publication, nearest
 from assay.baselines.ledger.service import speaking
 
 LIMIT = 5_000
 """Commits to look back. A baseline further away than this measures another program."""
 PER_PAGE = 100
+
+
+class Complete(Protocol):
+    """What choosing a baseline asks of a ledger; both ledgers answer it."""
+
+    def publications(self, branch: str, kind: str | None = None) -> list[Publication]: ...
+
+    def complete(self, publication: Publication) -> bool: ...
+
+
+def baseline(ledger: Complete, branch: str, kind: str, history: Iterable[str]) -> Nearest | None:
+    """The nearest publication that can be fetched, or None.
+
+    `history` is consumed only as far as needed. A tag whose release was pruned is passed over for the next nearest.
+    """
+    candidates = ledger.publications(branch, kind)
+    walked: list[str] = []
+    rest = iter(history)
+
+    def walk() -> Iterator[str]:
+        yield from list(walked)
+        for commit in rest:
+            walked.append(commit)
+            yield commit
+
+    while (found := nearest(candidates, walk())) is not None:
+        if ledger.complete(found.publication):
+            return found
+        candidates.remove(found.publication)
+    return None
 
 
 def history(repository: Repository, sha: str, *, limit: int = LIMIT) -> Iterator[str]:

@@ -16,6 +16,10 @@ from assay.baselines.errors import ServiceError
 class Forbidden(ServiceError):  # noqa: N818 - what it is, not that it is an error
     """The token may not do this, or may not see that it exists (GitHub answers 404 for what a token must not see)."""
 
+    def __init__(self, message: str, status: int = 403) -> None:
+        super().__init__(message)
+        self.status = status
+
 
 class ReplyLost(ServiceError):  # noqa: N818
     """The request may or may not have taken effect: look again before repeating it."""
@@ -56,9 +60,8 @@ def translated(error: GithubException, operation: str, *, once: bool = False) ->
         return ServiceError(f"GitHub could not {operation}: its rate limit is spent{reset}; run this again later.")
     if status in PERMISSION:
         needs = "the token is not valid" if status == 401 else "the token may lack the permission, or it does not exist"
-        return Forbidden(
-            f"GitHub could not {operation}: {status} {said}: {needs}; check the workflow's `permissions:`."
-        )
+        line = f"GitHub could not {operation}: {status} {said}: {needs}; check the workflow's `permissions:`."
+        return Forbidden(line, status)
     if status >= 500:
         kind = ReplyLost if once else ServiceError
         return kind(f"GitHub could not {operation}: {status} {said}; run this again.")
