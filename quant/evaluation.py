@@ -21,7 +21,7 @@ from assay.baselines.record import EVIDENCE_NAME, Record, read_record, write_rec
 from assay.quant.partial import PartialRows, complete_rows, work_key
 from assay.quant.plan import Adapter, Plan, TaskPlan
 from assay.quant.progress import Progress, Silent
-from assay.quant.sampling import Sampling, permutation
+from assay.quant.sampling import Sampling, permutation, seeded
 from assay.quant.supplement import Base, Supplement
 from assay.quant.table import build_evidence, order_rows
 
@@ -53,7 +53,7 @@ def run_evaluation(
     provenance: Provenance,
     capture: Capture,
     base: Base | None = None,
-    decide: Decide | None = None,
+    decide: Callable[[Plan], Decide] | None = None,
     preflight: Preflight | None = None,
     fresh: bool = False,
     progress: Progress | None = None,
@@ -65,7 +65,7 @@ def run_evaluation(
     subject or protocol starts over. Raises `InputError` for what cannot be measured, `ServiceError` when interrupted.
     """
     told = progress or Silent()
-    plan = adapter.prepare()
+    plan = seeded(adapter.prepare(), sampling)
     for line in (*plan.notes, *(preflight(plan) if preflight else ())):
         told.note(line)
     rest = Supplement(base, sampling, out, fresh, told) if base is not None else None
@@ -79,7 +79,8 @@ def run_evaluation(
         return build_evidence(plan, table, environment, provenance, facts)
 
     try:
-        decided = _measure(run, rest, decide if sampling.grow else None, evidence_of, told)
+        stop = decide(plan) if decide is not None else None
+        decided = _measure(run, rest, stop if sampling.grow else None, evidence_of, told)
         measures = adapter.measures()
         table = check_rows(run.table(), "the evaluation")
         adapter.close()

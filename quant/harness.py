@@ -200,6 +200,7 @@ class Harness:
             "output_type": output_type,
             "filters": ", ".join(filters),
             "config": config_digest(task.config),
+            "examples": len(docs),
         }
         return TaskPlan(name, len(docs), metrics, clustered=cluster_field(task) is not None), facts
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from assay.baselines.errors import InputError
-from assay.quant.plan import TaskPlan
+from assay.quant.plan import Plan, TaskPlan
 
 SEED = 1234
 CHUNK = 256
@@ -64,3 +64,9 @@ def permutation(seed: int, task: str, examples: int) -> np.ndarray[Any, np.dtype
         np.int64
     )
     return order
+
+
+def seeded(plan: Plan, sampling: Sampling) -> Plan:
+    """The plan with the seed of its permutations in the protocol: samples of one seed are heads of the same order, so
+    that a smaller one is compared with a larger one without a choice that anybody could have made."""
+    return replace(plan, protocol={**plan.protocol, "sampling.seed": sampling.seed})

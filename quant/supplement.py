@@ -14,7 +14,7 @@ from assay.baselines.record import Record, write_record
 from assay.quant.partial import PartialRows, complete_rows, work_key
 from assay.quant.plan import Adapter, Plan
 from assay.quant.progress import Progress
-from assay.quant.sampling import Sampling
+from assay.quant.sampling import Sampling, seeded
 from assay.quant.table import build_evidence, series_keys
 
 
@@ -33,7 +33,8 @@ class Supplement:
         rows = check_rows(base.record.rows, "--base")
         self._known = set(series_keys(rows, occurrence=True))
         self._base = base
-        self._chunk = sampling.chunk
+        self._sampling = sampling
+        self._tasks = set(rows.column("task").to_pylist())
         self._out = out.with_name(f"{out.name}.base")
         self._told = told
         self._fresh = fresh
@@ -50,6 +51,7 @@ class Supplement:
         adapter = self._base.adapter
         wanted = head.filter(pa.array(lacking, type=pa.bool_()))
         if adapter is None:
+            self._refuse(wanted)
             return self._table
         rows = self._prepared(adapter)
         assert self._plan is not None
@@ -59,8 +61,8 @@ class Supplement:
             docs.setdefault(task, []).append(doc)
         for task, numbers in docs.items():
             missing = rows.missing(task, numbers)
-            for start in range(0, len(missing), self._chunk):
-                rows.add(task, complete_rows(adapter, plans[task], missing[start : start + self._chunk]))
+            for start in range(0, len(missing), self._sampling.chunk):
+                rows.add(task, complete_rows(adapter, plans[task], missing[start : start + self._sampling.chunk]))
         self._table = _align(rows.table(), wanted)
         return self._table
 
@@ -75,10 +77,19 @@ class Supplement:
         self._rows.discard()
         return record
 
+    def _refuse(self, wanted: pa.Table) -> None:
+        """Raise `InputError` when examples of a task that the base has are missing: the comparison would refuse them."""
+        names = [name for name in wanted.column("task").to_pylist() if name in self._tasks]
+        if names:
+            raise InputError(
+                f"--base lacks {len(names):,} rows of these examples, first of task {names[0]}: give --base-checkpoint"
+                " so that they are measured, or evaluate no more examples than the base has."
+            )
+
     def _prepared(self, adapter: Adapter) -> PartialRows:
         if self._rows is not None:
             return self._rows
-        plan = adapter.prepare()
+        plan = seeded(adapter.prepare(), self._sampling)
         evidence = self._base.record.evidence
         if plan.subject.digest != evidence.subject.digest:
             raise InputError(
