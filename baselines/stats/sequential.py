@@ -23,7 +23,7 @@ from scipy.special import betainc, betaln
 from assay.baselines.errors import InputError
 from assay.baselines.stats.counts import Floats, Interval, as_counts, as_paired, fraction, settled
 
-_STAKES = np.geomspace(0.006, 0.99, 40)
+_STAKES = np.geomspace(0.01, 0.99, 40)
 """Stakes, as fractions of the largest that cannot go bankrupt. The best one is about effect / churn (Kelly)."""
 _PRIOR = _STAKES**0.25 / np.sum(_STAKES**0.25)
 """Weights of the stakes: near uniform in log stake, leaning to the large ones that decide early."""
