@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
-import requests
 from github import Auth, Github, GithubException
 
 from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.ledger.history import merge_base
-from assay.baselines.ledger.service import Forbidden, ReplyLost, speaking, translated
+from assay.baselines.ledger.service import Forbidden, ReplyLost, again, speaking
 from assay.bot.archive import Source, download, unpack
 from assay.bot.objects import (
     Artifact,
@@ -427,25 +426,13 @@ class GitHub:
             return write()
 
     def _again(self, call: Callable[[], T], operation: str) -> T:
-        """Repeat a call whose reply broke off in its body, which the transport below cannot see."""
-        for attempt in range(self._patience.attempts):
-            try:
-                with speaking(operation):
-                    try:
-                        return call()
-                    except GithubException as error:
-                        raise translated(error, operation) from None
-                    except (
-                        requests.exceptions.ChunkedEncodingError,
-                        requests.exceptions.ContentDecodingError,
-                        ValueError,
-                    ):
-                        if attempt + 1 == self._patience.attempts:
-                            raise
-            except ServiceError:
-                raise
-            self._patience.wait(self._patience.pause(attempt), "a reply broke off")
-        raise ServiceError(f"GitHub could not {operation}: run this again.")
+        """Make a call that may be repeated, and translate what it raises."""
+
+        def pause(seconds: float) -> None:
+            self._patience.wait(seconds, "a reply broke off")
+
+        with speaking(operation):
+            return again(call, pause, self._patience.attempts)
 
     def _source(self, path: str) -> Source:
         headers = {"User-Agent": "assay", "Accept": "application/vnd.github+json"}

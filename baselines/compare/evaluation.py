@@ -15,7 +15,7 @@ from assay.baselines.compare.flips import list_flips
 from assay.baselines.compare.judge import Measured, judge
 from assay.baselines.compare.protocol import check_protocol
 from assay.baselines.compare.samples import Sample, check_scale, measure, pool
-from assay.baselines.compare.verdict import Comparison, Finding, Flip, State, summarise
+from assay.baselines.compare.verdict import MAX_FLIPS, Comparison, Finding, Flip, State, summarise
 from assay.baselines.environment import differences
 from assay.baselines.errors import InputError
 from assay.baselines.evaluation import KIND, check_rows, column_numpy, metric_key
@@ -33,7 +33,9 @@ class _Wanted:
     metric: Metric
 
 
-def compare(head: Record, base: Record, policy: Policy, today: date, *, intersect: bool = False) -> Comparison:
+def compare(
+    head: Record, base: Record, policy: Policy, today: date, *, intersect: bool = False, max_flips: int = MAX_FLIPS
+) -> Comparison:
     """Head against base.
 
     Raises `InputError` for invalid tables, unequal example sets and baselines at chance (unless the policy only warns),
@@ -59,7 +61,7 @@ def compare(head: Record, base: Record, policy: Policy, today: date, *, intersec
     warnings += at_chance(samples, {(w.group, w.series[0]): w.metric.chance for w in wanted}, policy)
     growing = head.evidence.attributes.get("sampling") == "growing"
     findings, sizes = _judge_groups(samples, policy, today, growing)
-    broke, fixed, flips = _flips(samples, numbers, pairs, base_rows, head_rows, findings)
+    broke, fixed, flips = _flips(samples, numbers, pairs, base_rows, head_rows, findings, max_flips)
     return Comparison(
         kind=KIND,
         overall=summarise(findings),
@@ -297,6 +299,7 @@ def _flips(
     base: pa.Table,
     head: pa.Table,
     findings: Sequence[Finding],
+    limit: int,
 ) -> tuple[int, int, list[Flip]]:
     """Counts of changed binary examples over the compared series, and the list of those that say most."""
     binary = [number for (task, metric, name), number in numbers.items() if _is_binary(samples, task, metric, name)]
@@ -305,7 +308,7 @@ def _flips(
     broke, fixed = mask & (before > after), mask & (before < after)
     changed = broke | fixed
     worst_first = {f.task for f in findings if f.state is State.REGRESSED and not f.pooled}
-    flips = list_flips(base, head, pairs.base[changed], pairs.head[changed])
+    flips = list_flips(base, head, pairs.base[changed], pairs.head[changed], limit)
     flips.sort(key=lambda flip: (not flip.broke, flip.task not in worst_first))
     return int(broke.sum()), int(fixed.sum()), flips
 

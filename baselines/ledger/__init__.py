@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol
 
 from assay.baselines.record import Record
 
-TAG = re.compile(r"^baseline/(?P<branch>.+)/(?P<sha>[0-9a-f]{12})/(?P<kind>[a-z][a-z0-9-]{0,30})/(?P<digest>[0-9a-f]{12})$")
+TAG = re.compile(
+    r"^baseline/(?P<branch>.+)/(?P<sha>[0-9a-f]{12})/(?P<kind>[a-z][a-z0-9-]{0,30})/(?P<digest>[0-9a-f]{12})$"
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -38,10 +41,12 @@ def parse_tag(tag: str) -> Publication | None:
 class Ledger(Protocol):
     """A place for publications."""
 
-    def publish(self, record: Record, branch: str) -> Publication:
+    def publish(
+        self, record: Record, branch: str, *, folder: Path | None = None, extras: Mapping[str, bytes] | None = None
+    ) -> Publication:
         """Publish a record; publishing the same record again returns the same publication.
 
-        Raises `InputError` when the record has no commit, `ServiceError` when the ledger cannot be reached.
+        `folder` is where the record was read from, if it was; `extras` are further files by name (a badge). Raises `InputError` when the record has no commit, `ServiceError` when the ledger cannot be reached.
         """
         ...
 

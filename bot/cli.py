@@ -1,0 +1,101 @@
+"""The `assay` command: where everything is put together. Commands are imported only when they are called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from assay.baselines.errors import AssayError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "evaluate": ("assay.quant.cli:evaluate", "Measure a checkpoint's accuracy and write evidence."),
+    "gate": ("assay.bot.commands.gate:gate", "Compare head with base and set the exit code."),
+    "comment": ("assay.bot.commands.comment:comment", "Answer on the pull request that a workflow run measured."),
+    "baseline": ("assay.bot.commands.baseline:baseline", "Publish, list, show and fetch baselines."),
+    "evidence": ("assay.bot.commands.evidence:evidence", "Import results of other tools, and look at evidence."),
+    "config": ("assay.bot.commands.config:config", "Check an assay.yml, or print its JSON Schema."),
+    "simulate": ("assay.bot.commands.simulate:simulate", "Replay a saved snapshot: what would the bot do?"),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is called, and lists commands without importing them."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]] = {}, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = self.lazy[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, text) for name, (_, text) in self.lazy.items()]
+        rows += [(name, command.get_short_help_str()) for name, command in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Exit codes: 0 passed, 1 the gate blocks, 2 bad input or usage, 3 a tool or service failed.",
+)
+@click.version_option(package_name="assay-ci", prog_name="assay")
+def assay() -> None:
+    """Measure a model, compare it with the published baseline by paired statistics, and answer with a verdict.
+
+    \b
+    On a laptop:
+      assay evaluate --checkpoint ./model --tasks hellaswag --examples 1000 --out head
+      assay gate --base base --head head
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command and exit. Every failure is one line on standard error and an exit code, never a traceback
+    (ASSAY_DEBUG=1 shows it)."""
+    try:
+        code = assay.main(args=arguments, prog_name="assay", standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx is not None else "assay"
+        _fail(f"{error.format_message()} See `{where} --help`.", 2)
+    except click.ClickException as error:
+        _fail(error.format_message(), 2)
+    except (click.Abort, KeyboardInterrupt):
+        _fail("interrupted; finished work is kept.", 130)
+    except AssayError as error:
+        if os.environ.get("ASSAY_DEBUG"):
+            raise
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        if os.environ.get("ASSAY_DEBUG"):
+            raise
+        _fail(f"unexpected {type(error).__name__}: {error} (ASSAY_DEBUG=1 shows where; please report it).", 3)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"assay: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

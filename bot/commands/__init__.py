@@ -1,0 +1,1 @@
+"""The commands that are the bot's own; the laboratories bring theirs."""

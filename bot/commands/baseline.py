@@ -1,0 +1,149 @@
+"""`assay baseline`: publications, for people and for the push to the main branch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from assay.baselines.errors import InputError, ServiceError
+from assay.baselines.ledger import Publication, parse_tag
+from assay.bot.options import place_options
+from assay.bot.sources import Place
+
+
+@click.group()
+def baseline() -> None:
+    """Publish, list, show and fetch baselines.
+
+    A publication is one record of evidence, kept forever under a tag that names its branch, commit, kind and digest:
+    baseline/<branch>/<sha12>/<kind>/<digest12>.
+    """
+
+
+@baseline.command()
+@click.argument("evidence", type=click.Path(path_type=Path))
+@click.option("--branch", required=True, envvar="GITHUB_REF_NAME", help="The branch that this record is a baseline of.")
+@click.option(
+    "--badge/--no-badge", "with_badge", default=True, show_default=True, help="Also publish the accuracy badge."
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    envvar="GITHUB_OUTPUT",
+    metavar="FILE",
+    help="Append `tag` as a workflow output.",
+)
+@place_options
+def publish(
+    evidence: Path,
+    branch: str,
+    with_badge: bool,
+    output: Path | None,
+    ledger: Path | None,
+    repository: str | None,
+    github_token: str | None,
+    api_url: str,
+    server_url: str,
+) -> None:
+    """Publish the EVIDENCE folder as a baseline of a branch.
+
+    \b
+      assay baseline publish head --branch main --ledger baselines
+      assay baseline publish head --branch main --repository acme/widgets     (needs contents: write)
+
+    Publishing the same record again changes nothing. Of several publications of one commit the newest counts.
+    """
+    from assay.baselines.record import read_record
+    from assay.bot.badge import badge, badge_path
+    from assay.bot.intake import is_supplement
+
+    record = read_record(evidence)
+    if is_supplement(record.evidence):
+        raise InputError(
+            f"{evidence} holds supplementary rows of another baseline: publish the record of an evaluation of this commit."
+        )
+    place = Place(ledger, repository, github_token, api_url, server_url)
+    picture = badge(record.evidence) if with_badge else None
+    extras = {"badge.svg": picture.encode()} if picture else {}
+    publication = place.ledger().publish(record, branch, folder=evidence, extras=extras)
+    if picture and ledger is None:
+        try:
+            place.github().journal_replace(
+                badge_path(branch), picture.encode(), f"Badge of {branch}: {publication.tag}"
+            )
+        except ServiceError as error:
+            print(f"assay: published, but the badge was not updated: {error}", file=sys.stderr)
+    if output is not None:
+        from assay.bot.commands.gate import append
+
+        append(output, f"tag={publication.tag}\n")
+    click.echo(publication.tag)
+
+
+@baseline.command(name="list")
+@click.option("--branch", default="main", show_default=True, help="Whose baselines to list.")
+@click.option("--kind", help="Only this kind of evidence.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object for each publication.")
+@place_options
+def list_(branch: str, kind: str | None, as_json: bool, **place: Any) -> None:
+    """List the publications of a branch, newest first."""
+    found = sorted(_place(place).ledger().publications(branch, kind), key=lambda p: str(p.created), reverse=True)
+    if as_json:
+        click.echo(
+            json.dumps(
+                [{"tag": p.tag, "created": p.created.isoformat() if p.created else None} for p in found], indent=1
+            )
+        )
+        return
+    for publication in found:
+        click.echo(
+            f"{publication.created:%Y-%m-%d %H:%M}  {publication.tag}" if publication.created else publication.tag
+        )
+    if not found:
+        click.echo(f"nothing is published for {branch}", err=True)
+
+
+@baseline.command()
+@click.argument("tag")
+@place_options
+def show(tag: str, **place: Any) -> None:
+    """Show a publication: what was measured, how, and its metrics."""
+    from assay.bot.commands.evidence import describe
+
+    describe(_place(place).ledger().fetch(_tag(tag)))
+
+
+@baseline.command()
+@click.argument("tag")
+@click.argument("folder", type=click.Path(path_type=Path))
+@place_options
+def fetch(tag: str, folder: Path, **place: Any) -> None:
+    """Download a publication into FOLDER, verified against the digest in its tag."""
+    from assay.baselines.record import write_record
+
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} is not empty: give a new folder, so that nothing of yours is replaced.")
+    record = _place(place).ledger().fetch(_tag(tag))
+    written = write_record(folder, record.evidence, record.rows)
+    if written.digest != record.digest:
+        raise ServiceError(
+            f"{tag} could not be written again with the same digest by this version: use the one that wrote it."
+        )
+    click.echo(f"{folder}: sha256:{record.digest}")
+
+
+def _tag(tag: str) -> Publication:
+    publication = parse_tag(tag)
+    if publication is None:
+        raise InputError(f"{tag[:120]!r} is no tag of a baseline: `assay baseline list` prints them.")
+    return publication
+
+
+def _place(options: dict[str, Any]) -> Place:
+    return Place(
+        options["ledger"], options["repository"], options["github_token"], options["api_url"], options["server_url"]
+    )

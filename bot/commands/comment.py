@@ -1,0 +1,141 @@
+"""`assay comment`: observe, plan, perform."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import click
+
+from assay.baselines.errors import InputError
+from assay.bot.options import place_options
+
+MAX_EVENT_BYTES = 4 << 20
+
+
+@click.command(epilog="Exit codes: 0 the comment is up to date (whatever the verdict), 2 bad input, 3 GitHub failed.")
+@click.option(
+    "--event",
+    type=click.Path(path_type=Path),
+    envvar="GITHUB_EVENT_PATH",
+    required=True,
+    metavar="FILE",
+    help="The workflow_run event, as GitHub wrote it.",
+)
+@click.option(
+    "--event-name", envvar="GITHUB_EVENT_NAME", default="workflow_run", show_default=True, help="Name of the event."
+)
+@click.option(
+    "--check-name",
+    default="assay",
+    show_default=True,
+    help="Name of the check run; keep it stable, so that it can be required.",
+)
+@click.option(
+    "--snapshot", type=click.Path(path_type=Path), metavar="FOLDER", help="Save what was seen, for `assay simulate`."
+)
+@click.option(
+    "--summary",
+    type=click.Path(path_type=Path),
+    envvar="GITHUB_STEP_SUMMARY",
+    metavar="FILE",
+    help="Append the report to a step summary.",
+)
+@click.option("--dry-run", is_flag=True, help="Observe and plan, and print the operations instead of performing them.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@place_options
+def comment(
+    event: Path,
+    event_name: str,
+    check_name: str,
+    snapshot: Path | None,
+    summary: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    ledger: Path | None,
+    repository: str | None,
+    github_token: str | None,
+    api_url: str,
+    server_url: str,
+) -> None:
+    """Open the check when a measuring run starts, and answer on the pull request when it ends.
+
+    \b
+    Called from a workflow with `on: workflow_run` (types: requested, completed); it runs no code of the pull request.
+    By hand, to see what would happen:
+      assay comment --event event.json --repository acme/widgets --dry-run
+
+    The comment is rebuilt whole from the newest valid evidence at the pull request's current head, under the policy of
+    its base branch. A blocked pull request is shown by its check; this command then still exits 0.
+    """
+    from assay.baselines.ledger.history import history
+    from assay.bot.github import GitHub
+    from assay.bot.observe import event_facts, observe, save
+    from assay.bot.perform import perform
+    from assay.bot.plan import plan
+    from assay.bot.simulation import describe
+    from assay.bot.sources import Place
+
+    facts = event_facts(event_name, read_event(event))
+    place = Place(ledger, repository, github_token, api_url, server_url)
+    github: GitHub = place.github()
+    outcomes: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="assay-") as folder:
+        found = observe(
+            facts,
+            github,
+            place.ledger(),
+            lambda sha: history(github.repository, sha),
+            Path(folder),
+            check_name=check_name,
+        )
+        for seen, records in found:
+            if snapshot is not None:
+                save(seen, records, snapshot / (f"pull-{seen.pull.number}" if seen.pull else "head"))
+            planned = plan(seen, records)
+            if dry_run:
+                click.echo(describe(planned))
+            else:
+                perform(planned.operations, github, lambda text: _append(summary, text))
+            outcomes.append(
+                {
+                    "pull": seen.pull.number if seen.pull else None,
+                    "overall": planned.overall.value if planned.overall else None,
+                    "conclusion": planned.conclusion.value if planned.conclusion else None,
+                    "operations": [type(o).__name__ for o in planned.operations],
+                }
+            )
+    if as_json:
+        click.echo(json.dumps(outcomes))
+    elif not dry_run:
+        for outcome in outcomes:
+            where = f"pull request {outcome['pull']}" if outcome["pull"] else facts.head_sha[:12]
+            click.echo(
+                f"{where}: {outcome['overall'] or 'check opened'} ({', '.join(outcome['operations']) or 'nothing to do'})"
+            )
+        if not outcomes:
+            click.echo("this run belongs to no pull request: nothing to do")
+
+
+def read_event(path: Path) -> dict[str, object]:
+    """The event file as a mapping. Raises `InputError` when it is missing, too large or not JSON."""
+    try:
+        if path.stat().st_size > MAX_EVENT_BYTES:
+            raise InputError(f"{path} is larger than any event that GitHub writes: give the event file.")
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot read the event file {path}: {error.strerror}.") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{path} is not JSON: give the event file that GitHub wrote.") from None
+    if not isinstance(document, dict):
+        raise InputError(f"{path} is not an event: give the event file that GitHub wrote.")
+    return document
+
+
+def _append(summary: Path | None, text: str) -> None:
+    if summary is not None:
+        from assay.bot.commands.gate import append
+
+        append(summary, text)

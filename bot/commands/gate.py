@@ -1,0 +1,241 @@
+"""`assay gate`: compare two records and exit by the verdict."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from assay.baselines.compare import compare
+from assay.baselines.compare.protocol import ProtocolMismatchError
+from assay.baselines.compare.verdict import Conclusion, Overall, conclude
+from assay.baselines.config import Configuration, load_configuration
+from assay.baselines.errors import InputError
+from assay.baselines.pareto import ACCURACY, Point, accuracy_of, cost_of, shared_cost
+from assay.baselines.record import Record, write_atomically
+from assay.bot.comment import MARKS, SUMMARY_BUDGET, render, title
+from assay.bot.options import place_options, policy_option
+from assay.bot.page import to_html
+from assay.bot.plan import supplemented
+from assay.bot.plot import svg
+from assay.bot.report import to_json, to_junit
+from assay.bot.sections import Baseline, Result
+from assay.bot.sections.evaluation import verdict_words
+from assay.bot.sources import Place, nearest_baseline, resolve
+
+DEFAULT_POLICY = Path(".github/assay.yml")
+
+
+@click.command(epilog="Exit codes: 0 passed, 1 blocked, 2 not comparable or bad input, 3 a service failed.")
+@click.option(
+    "--head", required=True, metavar="EVIDENCE", help="What is proposed: a folder that assay wrote, or run/ID."
+)
+@click.option(
+    "--base",
+    metavar="EVIDENCE",
+    help="What it is compared with: a folder or a baseline/... tag. [default: the publication nearest to the merge base]",
+)
+@click.option(
+    "--base-supplement",
+    type=click.Path(path_type=Path),
+    help="More base rows, measured in the head's job on the base checkpoint.",
+)
+@click.option(
+    "--base-branch",
+    default="main",
+    show_default=True,
+    envvar="GITHUB_BASE_REF",
+    help="Branch whose baselines are looked through.",
+)
+@policy_option
+@click.option(
+    "--intersect",
+    is_flag=True,
+    help="Compare the common examples of imported results instead of refusing unequal sets.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON instead of a table.")
+@click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Also write JUnit XML.")
+@click.option("--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Also write the report as Markdown.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the report as an HTML page with its plot.",
+)
+@click.option(
+    "--summary",
+    type=click.Path(path_type=Path),
+    envvar="GITHUB_STEP_SUMMARY",
+    metavar="FILE",
+    help="Append the report to a step summary.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    envvar="GITHUB_OUTPUT",
+    metavar="FILE",
+    help="Append `verdict` and `conclusion` as workflow outputs.",
+)
+@place_options
+@click.pass_context
+def gate(
+    ctx: click.Context,
+    head: str,
+    base: str | None,
+    base_supplement: Path | None,
+    base_branch: str,
+    policy: Path | None,
+    intersect: bool,
+    as_json: bool,
+    junit: Path | None,
+    markdown: Path | None,
+    html: Path | None,
+    summary: Path | None,
+    output: Path | None,
+    ledger: Path | None,
+    repository: str | None,
+    github_token: str | None,
+    api_url: str,
+    server_url: str,
+) -> None:
+    """Compare head with base, example by example, and exit 1 when the policy blocks.
+
+    \b
+    Two folders:            assay gate --base base --head head
+    The published baseline: assay gate --head head --repository acme/widgets
+    A baseline folder:      assay gate --head head --ledger baselines
+    For another CI system:  assay gate --base base --head head --junit gate.xml --json
+
+    A drop blocks when it is over the threshold and significant; "not significant" is never a pass: what is neither
+    shown to be worse nor shown to be equivalent is inconclusive, with the number of examples that would decide.
+    """
+    configuration = configuration_at(policy)
+    place = Place(ledger, repository, github_token, api_url, server_url)
+    head_record = resolve(head, place)
+    result = _result(head_record, base, base_supplement, base_branch, configuration, place, intersect)
+    conclusion, code = conclude(result.overall, block_inconclusive=configuration.gate.on_inconclusive == "block")
+    report = render([result], None, SUMMARY_BUDGET)
+    picture = (
+        svg(result.points, result.axes, f"{result.axes[0].name} against {result.axes[1].name}")
+        if result.axes and result.points
+        else ""
+    )
+    if junit is not None:
+        write_atomically(
+            junit, to_junit(result, block_inconclusive=configuration.gate.on_inconclusive == "block").encode()
+        )
+    if markdown is not None:
+        write_atomically(markdown, report.encode())
+    if html is not None:
+        write_atomically(html, to_html(report, title([result]), picture).encode())
+    if summary is not None:
+        append(summary, report)
+    if output is not None:
+        append(output, f"verdict={result.overall.value}\nconclusion={conclusion.value}\n")
+    if as_json:
+        click.echo(to_json(result, conclusion, code), nl=False)
+    else:
+        _print(result, conclusion)
+    ctx.exit(code)
+
+
+def configuration_at(policy: Path | None) -> Configuration:
+    """The named configuration, else the repository's own, else the defaults."""
+    if policy is not None:
+        return load_configuration(policy)
+    return load_configuration(DEFAULT_POLICY) if DEFAULT_POLICY.is_file() else Configuration()
+
+
+def append(path: Path, text: str) -> None:
+    """Append to a file that a workflow step collects. Raises `InputError` when it cannot be written."""
+    try:
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}.") from None
+
+
+def _result(
+    head: Record,
+    base: str | None,
+    base_supplement: Path | None,
+    base_branch: str,
+    configuration: Configuration,
+    place: Place,
+    intersect: bool,
+) -> Result:
+    common = {
+        "workflow": "gate",
+        "kind": head.evidence.kind,
+        "head": head.evidence,
+        "head_digest": head.digest,
+        "head_sha": head.evidence.provenance.commit or "",
+        "base_name": "base" if base is not None else base_branch,
+    }
+    baseline: Baseline | None = None
+    if base is not None:
+        base_record = resolve(base, place)
+    else:
+        found = nearest_baseline(place, head.evidence.kind, base_branch, head.evidence.provenance.commit, Path.cwd())
+        if found is None:
+            reason = f"Nothing is published for {base_branch} at the merge base or before it; publish one with `assay baseline publish`."
+            return Result(overall=Overall.NO_BASELINE, reason=reason, **common)  # type: ignore[arg-type]
+        base_record = place.ledger().fetch(found.publication)
+        created = found.publication.created or base_record.evidence.provenance.created
+        age = (datetime.now(UTC) - created).total_seconds() / 86400
+        baseline = Baseline(found.publication.tag, base_record.digest, found.commit, found.distance, max(age, 0.0))
+    if base_supplement is not None:
+        base_record = supplemented(base_record, [resolve(str(base_supplement), place)])
+    common |= {"base": base_record.evidence, "baseline": baseline}
+    try:
+        comparison = compare(head, base_record, configuration.gate, datetime.now(UTC).date(), intersect=intersect)
+    except ProtocolMismatchError as error:
+        return Result(overall=Overall.MISMATCH, reason=str(error), **common)  # type: ignore[arg-type]
+    axis = shared_cost([base_record.evidence, head.evidence])
+    points: list[Point] = []
+    if axis is not None:
+        for name, evidence in ((str(common["base_name"]), base_record.evidence), ("this PR", head.evidence)):
+            accuracy, cost = accuracy_of(evidence), cost_of(evidence, axis)
+            if accuracy is not None and cost is not None:
+                points.append(Point(name, (accuracy, cost)))
+    axes = (ACCURACY, axis) if axis is not None and len(points) > 1 else None
+    return Result(overall=comparison.overall, comparison=comparison, points=points, axes=axes, **common)  # type: ignore[arg-type]
+
+
+def _print(result: Result, conclusion: Conclusion) -> None:
+    """A table for people, on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, soft_wrap=True)
+    colour = {"✓": "green", "✗": "red", "?": "yellow", "–": "cyan"}[MARKS[result.overall]]
+    console.print(title([result]), style=f"bold {colour}", markup=False)
+    if result.comparison is None:
+        console.print(result.reason, markup=False)
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("task", "n", "base", "head", "change (95% interval)", "broke/fixed", "p", "verdict"):
+        table.add_column(name, justify="left" if name in ("task", "verdict") else "right", no_wrap=name != "verdict")
+    from rich.text import Text
+
+    for f in result.comparison.findings:
+        percent = "%" if f.scale == "loglik" else ""
+        scale = 100
+        digits = 3 if not percent else 2
+        table.add_row(
+            Text("all pooled" if f.pooled else f.task[:50]),
+            f"{f.n:,}",
+            f"{f.base:.{digits}f}",
+            f"{f.head:.{digits}f}",
+            f"{scale * f.change:+.1f}{percent} ({scale * f.low:+.1f}, {scale * f.high:+.1f})",
+            f"{f.broke}/{f.fixed}" if f.broke is not None else "–",
+            f"{f.p_worse:.2g}",
+            Text(
+                verdict_words(f),
+                style={"regressed": "red", "improved": "green", "inconclusive": "yellow"}.get(f.state.value, ""),
+            ),
+        )
+    console.print(table)
+    for warning in result.comparison.warnings:
+        console.print(f"note: {warning}", style="yellow", markup=False)

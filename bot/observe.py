@@ -1,0 +1,290 @@
+"""Looking: from an event to a snapshot of everything that a plan needs, and the evidence beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from assay.baselines.errors import AssayError, InputError
+from assay.baselines.ledger import Ledger, Publication, nearest
+from assay.baselines.record import Record, read_record, write_record
+from assay.bot.comment import read_marker
+from assay.bot.intake import Intake, take_in
+from assay.bot.objects import Pull, Run
+from assay.bot.plan import external_id
+from assay.bot.snapshot import (
+    BaselineFacts,
+    CommentFacts,
+    EventFacts,
+    Measurement,
+    PullFacts,
+    Rival,
+    Snapshot,
+)
+
+ARTIFACT_PREFIX = "assay-"
+MAX_ARTIFACT_BYTES = 512 << 20
+MAX_RUNS = 30
+MAX_RIVALS = 5
+MEASURING_EVENTS = ("pull_request", "workflow_dispatch")
+
+
+class Repository(Protocol):
+    """What observing needs of GitHub; `assay.bot.github.GitHub` has it."""
+
+    name: str
+    server_url: str
+
+    @property
+    def private(self) -> bool: ...
+    def viewer_login(self) -> str: ...
+    def pulls_for_head(self, sha: str, head_owner: str | None = None) -> list[Pull]: ...
+    def pull(self, number: int) -> Pull: ...
+    def merge_base(self, base: str, head: str) -> str: ...
+    def issue_comments(self, number: int) -> list[Any]: ...
+    def checks(self, head_sha: str, name: str | None = None) -> list[Any]: ...
+    def workflow_runs(self, head_sha: str | None = None, event: str | None = None) -> list[Run]: ...
+    def run(self, run_id: int) -> Run: ...
+    def artifacts(self, run_id: int) -> list[Any]: ...
+    def download_artifact(self, artifact_id: int, folder: Path, max_bytes: int) -> list[str]: ...
+    def file_at(self, path: str, ref: str) -> bytes | None: ...
+
+
+History = Callable[[str], Iterable[str]]
+
+
+def event_facts(name: str, payload: Mapping[str, Any]) -> EventFacts:
+    """The facts of a `workflow_run` event. Raises `InputError` for an event that `assay comment` does not handle."""
+    run = payload.get("workflow_run")
+    if name != "workflow_run" or not isinstance(run, dict):
+        raise InputError(
+            f"assay comment handles workflow_run events, not {name[:40]!r}: call it from a workflow with `on: workflow_run`."
+        )
+    try:
+        return EventFacts(
+            name=name,
+            action=str(payload.get("action", "")),
+            run_id=int(run["id"]),
+            attempt=int(run.get("run_attempt") or 1),
+            workflow=str(run.get("name") or run.get("path") or "")[:200],
+            run_url=str(run.get("html_url", "")),
+            head_sha=str(run["head_sha"]),
+            conclusion=run.get("conclusion"),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the workflow_run event lacks {error}: give the event file that GitHub wrote.") from None
+
+
+def observe(
+    facts: EventFacts,
+    repository: Repository,
+    ledger: Ledger,
+    history: History,
+    store: Path,
+    *,
+    check_name: str = "assay",
+    now: datetime | None = None,
+) -> list[tuple[Snapshot, dict[str, Record]]]:
+    """One snapshot, with its records, for each open pull request that has the measured head; one without a pull request
+    when the head has moved on, so that the check of the old head is still closed.
+
+    `history(sha)` yields the ancestry of a commit, nearest first.
+    """
+    common: dict[str, Any] = {
+        "repository": repository.name,
+        "server_url": repository.server_url,
+        "now": now or datetime.now(UTC),
+        "event": facts,
+        "check_name": check_name,
+        "check_id": _own_check(repository, facts, check_name),
+    }
+    if facts.action in ("requested", "in_progress"):
+        return [(Snapshot(**common), {})]
+    run = repository.run(facts.run_id) if facts.run_id else None
+    if run is not None and run.event not in MEASURING_EVENTS:
+        return []
+    owner = (run.head_repository or "").partition("/")[0] if run is not None else ""
+    pulls = repository.pulls_for_head(facts.head_sha, owner or None)
+    records: dict[str, Record] = {}
+    measurements = _measurements(repository, facts, run, store, records)
+    if not pulls:
+        return [(Snapshot(**common, measurements=measurements), records)]
+    common["private"] = repository.private
+    viewer = repository.viewer_login()
+    found = []
+    for pull in pulls:
+        comments = tuple(
+            CommentFacts(id=c.id, body=c.body)
+            for c in repository.issue_comments(pull.number)
+            if c.author == viewer and read_marker(c.body) is not None
+        )
+        merge_base = repository.merge_base(pull.base_ref, pull.head_sha)
+        kinds = sorted({r.evidence.kind for r in records.values()})
+        baselines, rivals, problem = _baselines(ledger, pull.base_ref, kinds, history, merge_base, records)
+        configuration = repository.file_at(".github/assay.yml", pull.base_ref)
+        snapshot = Snapshot(
+            **common,
+            pull=PullFacts(
+                number=pull.number,
+                head_sha=pull.head_sha,
+                base_ref=pull.base_ref,
+                merge_base=merge_base,
+                fork=pull.fork,
+                url=pull.html_url,
+            ),
+            comments=comments,
+            measurements=measurements,
+            baselines=baselines,
+            rivals=rivals,
+            baseline_problem=problem,
+            configuration=configuration.decode("utf-8", "replace") if configuration is not None else None,
+        )
+        found.append((snapshot, records))
+    return found
+
+
+def save(snapshot: Snapshot, records: Mapping[str, Record], folder: Path) -> Path:
+    """Write a snapshot and its evidence, so that `assay simulate` can replay the run. Returns the snapshot's path."""
+    for digest, record in records.items():
+        write_record(folder / "evidence" / digest, record.evidence, record.rows)
+    path = folder / "snapshot.json"
+    path.write_text(snapshot.model_dump_json(indent=1) + "\n")
+    return path
+
+
+def load(path: Path) -> tuple[Snapshot, dict[str, Record]]:
+    """Read what `save` wrote. Raises `InputError` when it is not a snapshot or evidence is missing."""
+    try:
+        snapshot = Snapshot.model_validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not a snapshot of assay ({' '.join(str(error).split())[:120]}).") from None
+    named = {d for m in snapshot.measurements for d in (*m.evidence, *m.supplements)}
+    named |= {b.digest for b in snapshot.baselines} | {r.digest for r in snapshot.rivals}
+    return snapshot, {digest: read_record(path.parent / "evidence" / digest, expect=digest) for digest in sorted(named)}
+
+
+def _own_check(repository: Repository, facts: EventFacts, name: str) -> int | None:
+    wanted = external_id(facts.run_id, facts.attempt)
+    return max((c.id for c in repository.checks(facts.head_sha, name) if c.external_id == wanted), default=None)
+
+
+def _measurements(
+    repository: Repository, facts: EventFacts, this: Run | None, store: Path, records: dict[str, Record]
+) -> tuple[Measurement, ...]:
+    """The runs at the head that measure something: the one that set us off, and every other that left our artefacts."""
+    runs = {r.id: r for r in repository.workflow_runs(head_sha=facts.head_sha) if r.event in MEASURING_EVENTS}
+    if this is not None:
+        runs[this.id] = this
+    found = []
+    for run in sorted(runs.values(), key=lambda r: r.id, reverse=True)[:MAX_RUNS]:
+        finished = run.status == "completed" or run.id == facts.run_id
+        artifacts = (
+            [a for a in repository.artifacts(run.id) if a.name.startswith(ARTIFACT_PREFIX) and not a.expired]
+            if finished
+            else []
+        )
+        same = this is not None and run.path == this.path
+        if run.id != facts.run_id and not artifacts and not same:
+            continue
+        found.append(_measurement(repository, run, artifacts, finished, store, records))
+    return tuple(found)
+
+
+def _measurement(
+    repository: Repository, run: Run, artifacts: list[Any], finished: bool, store: Path, records: dict[str, Record]
+) -> Measurement:
+    intake, problem = Intake((), ()), ""
+    if artifacts:
+        try:
+            for artifact in _newest_by_name(artifacts):
+                folder = store / f"run-{run.id}" / str(artifact.id)
+                repository.download_artifact(artifact.id, folder, MAX_ARTIFACT_BYTES)
+                found = take_in(folder, run.head_sha, run.id)
+                intake = Intake(intake.heads + found.heads, intake.supplements + found.supplements)
+            kinds = [r.evidence.kind for r in intake.heads]
+            if len(set(kinds)) < len(kinds):
+                raise InputError("the run left two records of one kind: upload one of each kind.")
+            if not kinds:
+                raise InputError("the run left an artefact without evidence in it: upload the folder that assay wrote.")
+        except InputError as error:
+            intake, problem = Intake((), ()), str(error)
+    for record in (*intake.heads, *intake.supplements):
+        records[record.digest] = record
+    return Measurement(
+        workflow=(run.name or run.path)[:200],
+        run_id=run.id,
+        attempt=run.attempt,
+        url=run.html_url,
+        head_sha=run.head_sha,
+        finished=finished,
+        conclusion=run.conclusion,
+        evidence=tuple(r.digest for r in intake.heads),
+        supplements=tuple(r.digest for r in intake.supplements),
+        problem=problem,
+    )
+
+
+def _newest_by_name(artifacts: list[Any]) -> list[Any]:
+    """A re-run leaves the artefacts of earlier attempts in place; the highest id of a name is the newest."""
+    newest: dict[str, Any] = {}
+    for artifact in artifacts:
+        if artifact.name not in newest or artifact.id > newest[artifact.name].id:
+            newest[artifact.name] = artifact
+    return [newest[name] for name in sorted(newest)]
+
+
+def _baselines(
+    ledger: Ledger,
+    branch: str,
+    kinds: list[str],
+    history: History,
+    merge_base: str,
+    records: dict[str, Record],
+) -> tuple[tuple[BaselineFacts, ...], tuple[Rival, ...], str]:
+    found, rivals = [], []
+    try:
+        for kind in kinds:
+            publications = ledger.publications(branch, kind)
+            chosen = nearest(publications, history(merge_base))
+            if chosen is None:
+                continue
+            record = ledger.fetch(chosen.publication)
+            records[record.digest] = record
+            created = chosen.publication.created or record.evidence.provenance.created
+            found.append(
+                BaselineFacts(
+                    kind=kind,
+                    tag=chosen.publication.tag,
+                    digest=record.digest,
+                    commit=chosen.commit,
+                    distance=chosen.distance,
+                    created=created,
+                )
+            )
+            if record.evidence.metrics.keys() & {"latency", "size", "memory"}:
+                rivals += _rivals(ledger, publications, chosen.publication, records)
+    except AssayError as error:
+        return tuple(found), tuple(rivals), str(error)
+    return tuple(found), tuple(rivals), ""
+
+
+def _rivals(
+    ledger: Ledger, publications: list[Publication], chosen: Publication, records: dict[str, Record]
+) -> list[Rival]:
+    """The newest other publications of the branch, for the Pareto plot."""
+    others = sorted(
+        (p for p in publications if p.created is not None and p.tag != chosen.tag),
+        key=lambda p: str(p.created),
+        reverse=True,
+    )
+    rivals = []
+    for publication in others[:MAX_RIVALS]:
+        record = ledger.fetch(publication)
+        records[record.digest] = record
+        subject = record.evidence.subject
+        rivals.append(
+            Rival(name=f"{subject.format or subject.name[:24]}, {publication.created:%-d %b}", digest=record.digest)
+        )
+    return rivals

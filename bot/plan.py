@@ -1,0 +1,334 @@
+"""From a snapshot to operations: pure, so that every live run can be replayed from what it saw."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from assay.baselines.compare import compare
+from assay.baselines.compare.protocol import ProtocolMismatchError
+from assay.baselines.compare.verdict import Comparison, Conclusion, Overall, conclude
+from assay.baselines.config import Configuration, parse_configuration
+from assay.baselines.errors import InputError
+from assay.baselines.evidence import Evidence
+from assay.baselines.pareto import ACCURACY, Axis, Point, accuracy_of, cost_of, shared_cost
+from assay.baselines.record import Record
+from assay.bot import plot
+from assay.bot.comment import CHECK_BUDGET, SUMMARY_BUDGET, Marker, overall, read_marker, render, title
+from assay.bot.operations import (
+    AppendJournal,
+    CloseCheck,
+    CreateComment,
+    DeleteComment,
+    OpenCheck,
+    Operation,
+    UpdateComment,
+    WriteSummary,
+)
+from assay.bot.sections import Baseline, Result
+from assay.bot.snapshot import BaselineFacts, Measurement, Snapshot
+
+THIS = "this PR"
+FAILED = ("failure", "timed_out", "startup_failure")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The operations, and what the gate came to for the run that set them off."""
+
+    operations: Sequence[Operation]
+    overall: Overall | None = None
+    conclusion: Conclusion | None = None
+    exit_code: int = 0
+    results: Sequence[Result] = ()
+
+
+def plan(snapshot: Snapshot, records: Mapping[str, Record]) -> Plan:
+    """What to do about a snapshot. `records` holds the evidence that it names, by digest."""
+    event = snapshot.event
+    if event.name == "workflow_run" and event.action in ("requested", "in_progress"):
+        return _opening(snapshot)
+    configuration, problem = _configuration(snapshot)
+    results = _results(snapshot, records, configuration, problem)
+    if not results:
+        return Plan([])
+    operations: list[Operation] = []
+    results, journal = _with_plots(results, snapshot, configuration)
+    operations += journal
+    operations += _commenting(snapshot, results)
+    mine = [r for r in results if r.run_id == event.run_id] or results
+    outcome = overall(mine)
+    conclusion, exit_code = conclude(outcome, block_inconclusive=configuration.gate.on_inconclusive == "block")
+    operations.append(_closing(snapshot, mine, conclusion))
+    operations.append(WriteSummary(render(results, None, SUMMARY_BUDGET)))
+    return Plan(operations, outcome, conclusion, exit_code, results)
+
+
+def external_id(run_id: int | None, attempt: int | None) -> str:
+    """How a check names the run that it belongs to."""
+    return f"{run_id}-{attempt or 1}"
+
+
+def _opening(snapshot: Snapshot) -> Plan:
+    event = snapshot.event
+    if snapshot.check_id is not None:
+        return Plan([])
+    return Plan(
+        [OpenCheck(snapshot.check_name, event.head_sha, external_id(event.run_id, event.attempt), event.run_url)]
+    )
+
+
+def _configuration(snapshot: Snapshot) -> tuple[Configuration, str]:
+    try:
+        return parse_configuration((snapshot.configuration or "").encode()), ""
+    except InputError as error:
+        return Configuration(), str(error)
+
+
+def _results(
+    snapshot: Snapshot, records: Mapping[str, Record], configuration: Configuration, problem: str
+) -> list[Result]:
+    """One result for each workflow and kind of evidence, from its newest valid run; a newer unfinished one is named."""
+    results: list[Result] = []
+    for workflow in sorted({m.workflow for m in snapshot.measurements}):
+        runs = sorted((m for m in snapshot.measurements if m.workflow == workflow), key=lambda m: (m.run_id, m.attempt))
+        finished = [m for m in runs if m.finished]
+        chosen = next((m for m in reversed(finished) if m.evidence), finished[-1] if finished else None)
+        if chosen is None:
+            continue
+        running = next((m.url for m in runs if not m.finished and m.run_id > chosen.run_id), "")
+        found = _of_run(chosen, snapshot, records, configuration, problem)
+        results += [replace(result, running=running) for result in found] if running else found
+        triggering = next((m for m in finished if m.run_id == snapshot.event.run_id), None)
+        if triggering is not None and triggering is not chosen and triggering.run_id > chosen.run_id:
+            results += [_broken(triggering, snapshot)]
+    return results
+
+
+def _of_run(
+    run: Measurement, snapshot: Snapshot, records: Mapping[str, Record], configuration: Configuration, problem: str
+) -> list[Result]:
+    if run.problem:
+        return [_result(run, snapshot, Overall.INVALID, reason=f"The evidence was refused: {run.problem}")]
+    if not run.evidence:
+        return [_broken(run, snapshot)]
+    if problem:
+        return [
+            _result(run, snapshot, Overall.INVALID, reason=f"The policy on {_base(snapshot)} cannot be read: {problem}")
+        ]
+    return [_judge(run, records[digest], snapshot, records, configuration) for digest in run.evidence]
+
+
+def _broken(run: Measurement, snapshot: Snapshot) -> Result:
+    ended = {"cancelled": "was cancelled", "timed_out": "timed out", "skipped": "was skipped"}.get(
+        run.conclusion or "", "failed"
+    )
+    if run.conclusion == "success":
+        ended = "finished"
+    return _result(
+        run,
+        snapshot,
+        Overall.BROKEN,
+        reason=f"The measuring run {ended} without leaving evidence, so that nothing is known about this change; "
+        "this is a fault of the tool or the machine, not a regression.",
+    )
+
+
+def _judge(
+    run: Measurement, head: Record, snapshot: Snapshot, records: Mapping[str, Record], configuration: Configuration
+) -> Result:
+    facts = next((b for b in snapshot.baselines if b.kind == head.evidence.kind), None)
+    if snapshot.baseline_problem and facts is None:
+        return _result(
+            run,
+            snapshot,
+            Overall.BROKEN,
+            head=head,
+            reason=f"The baseline could not be fetched: {snapshot.baseline_problem}",
+        )
+    if facts is None:
+        return _result(
+            run,
+            snapshot,
+            Overall.NO_BASELINE,
+            head=head,
+            reason=f"Nothing is published for {_base(snapshot)} at the merge base or before it. "
+            "Publish one by running actions/publish-baseline on a push to that branch; this pull request is then compared with it.",
+        )
+    supplements = [records[d] for d in run.supplements]
+    try:
+        base = supplemented(records[facts.digest], supplements)
+        comparison = compare(head, base, configuration.gate, snapshot.now.date())
+    except ProtocolMismatchError as error:
+        listed = "; ".join(
+            f"{name}: {before} in base, {after} in head" for name, before, after in error.differences[:6]
+        )
+        return _result(
+            run, snapshot, Overall.MISMATCH, head=head, base=facts, records=records, reason=f"{error} ({listed})"
+        )
+    except InputError as error:
+        return _result(
+            run, snapshot, Overall.INVALID, head=head, base=facts, records=records, reason=f"No verdict: {error}"
+        )
+    return _result(run, snapshot, comparison.overall, head=head, base=facts, records=records, comparison=comparison)
+
+
+def supplemented(base: Record, supplements: Sequence[Record]) -> Record:
+    """The base with the rows that the head's job measured on the base checkpoint because they were missing.
+
+    Raises `InputError` when a supplement is of another subject than the base, or was measured differently.
+    """
+    for extra in supplements:
+        if extra.evidence.subject.digest != base.evidence.subject.digest:
+            raise InputError(
+                "the supplementary base rows were measured on another checkpoint than the published baseline: evaluate again."
+            )
+        if extra.evidence.protocol != base.evidence.protocol:
+            raise InputError(
+                "the supplementary base rows were measured differently from the published baseline: evaluate again."
+            )
+    tables = [r.rows for r in (base, *supplements) if r.rows is not None]
+    if len(tables) < 2:
+        return base
+    try:
+        rows = pa.concat_tables([t.unify_dictionaries() for t in tables], promote_options="default").combine_chunks()
+    except pa.ArrowException as error:
+        raise InputError(
+            f"the supplementary base rows do not fit the baseline ({str(error)[:100]}): evaluate again."
+        ) from None
+    return Record(base.evidence, rows, base.digest)
+
+
+def _result(
+    run: Measurement,
+    snapshot: Snapshot,
+    outcome: Overall,
+    *,
+    head: Record | None = None,
+    base: BaselineFacts | None = None,
+    records: Mapping[str, Record] | None = None,
+    comparison: Comparison | None = None,
+    reason: str = "",
+) -> Result:
+    base_record = records[base.digest] if base is not None and records is not None else None
+    baseline = None
+    if base is not None:
+        age = (snapshot.now - base.created).total_seconds() / 86400
+        baseline = Baseline(base.tag, base.digest, base.commit, base.distance, max(age, 0.0))
+    axes, points = _points(snapshot, head, base_record, records or {})
+    return Result(
+        workflow=run.workflow,
+        overall=outcome,
+        kind=head.evidence.kind if head is not None else "evaluation",
+        run_id=run.run_id,
+        attempt=run.attempt,
+        url=run.url,
+        head_sha=run.head_sha,
+        comparison=comparison,
+        head=head.evidence if head is not None else None,
+        head_digest=head.digest if head is not None else "",
+        base=base_record.evidence if base_record is not None else None,
+        baseline=baseline,
+        base_name=_base(snapshot),
+        reason=reason,
+        points=points,
+        axes=axes,
+        again=f"assay gate --repository {snapshot.repository} --base {base.tag} --head run/{run.run_id}"
+        if base is not None and run.run_id
+        else "",
+    )
+
+
+def _points(
+    snapshot: Snapshot, head: Record | None, base: Record | None, records: Mapping[str, Record]
+) -> tuple[tuple[Axis, Axis] | None, list[Point]]:
+    """The Pareto points: main, this PR, and other publications measured on the same axes."""
+    if head is None or base is None:
+        return None, []
+    named: list[tuple[str, Evidence]] = [(_base(snapshot), base.evidence), (THIS, head.evidence)]
+    seen = {head.digest, base.digest}
+    named += [
+        (r.name, records[r.digest].evidence) for r in snapshot.rivals if r.digest in records and r.digest not in seen
+    ]
+    axis = shared_cost([e for _, e in named[:2]])
+    if axis is None:
+        return None, []
+    points = []
+    for name, evidence in named:
+        accuracy, cost = accuracy_of(evidence), cost_of(evidence, axis)
+        alike = axis.name != "latency" or evidence.environment.hardware == head.evidence.environment.hardware
+        if accuracy is not None and cost is not None and alike:
+            points.append(Point(name, (accuracy, cost)))
+    return (ACCURACY, axis), points if len(points) > 1 else []
+
+
+def _with_plots(
+    results: Sequence[Result], snapshot: Snapshot, configuration: Configuration
+) -> tuple[list[Result], list[Operation]]:
+    shown: list[Result] = []
+    operations: list[Operation] = []
+    for result in results:
+        if not configuration.comment.pareto:
+            result = replace(result, points=(), axes=None)
+        elif (
+            result.points
+            and result.axes
+            and configuration.comment.image
+            and snapshot.may_comment
+            and _is_current(snapshot)
+        ):
+            data = plot.svg(result.points, result.axes, f"{result.axes[0].name} against {result.axes[1].name}").encode()
+            path = f"plots/{hashlib.sha256(data).hexdigest()[:20]}.svg"
+            url = image_url(snapshot, path)
+            operations.append(AppendJournal(path, data, f"Plot for {result.head_sha[:12]}", url))
+            result = replace(result, plot_url=url)
+        shown.append(result)
+    return shown, operations
+
+
+def image_url(snapshot: Snapshot, path: str) -> str:
+    """Where a comment can show a file of the journal branch: for private repositories as the reader, else raw."""
+    if snapshot.private or snapshot.server_url != "https://github.com":
+        return f"{snapshot.server_url}/{snapshot.repository}/raw/assay-journal/{path}"
+    return f"https://raw.githubusercontent.com/{snapshot.repository}/assay-journal/{path}"
+
+
+def _is_current(snapshot: Snapshot) -> bool:
+    """Whether the run that set us off measured the head that the pull request has now."""
+    return snapshot.pull is not None and (
+        not snapshot.event.head_sha or snapshot.pull.head_sha == snapshot.event.head_sha
+    )
+
+
+def _commenting(snapshot: Snapshot, results: Sequence[Result]) -> list[Operation]:
+    """One comment: the oldest of ours is rewritten, the others are duplicates of a race and go."""
+    if snapshot.pull is None or not _is_current(snapshot) or not snapshot.may_comment:
+        return []
+    newest = max(results, key=lambda r: (r.run_id or 0, r.attempt or 0))
+    body = render(results, Marker(newest.run_id or 0, newest.attempt or 1, snapshot.pull.head_sha))
+    ours = sorted((c for c in snapshot.comments if read_marker(c.body)), key=lambda c: c.id)
+    if not ours:
+        return [CreateComment(snapshot.pull.number, body)]
+    operations: list[Operation] = [] if ours[0].body == body else [UpdateComment(ours[0].id, body)]
+    return [*operations, *(DeleteComment(c.id) for c in ours[1:])]
+
+
+def _closing(snapshot: Snapshot, results: Sequence[Result], conclusion: Conclusion) -> CloseCheck:
+    event = snapshot.event
+    return CloseCheck(
+        check_id=snapshot.check_id,
+        name=snapshot.check_name,
+        head_sha=event.head_sha or results[0].head_sha,
+        external_id=external_id(event.run_id, event.attempt),
+        details_url=event.run_url or results[0].url,
+        conclusion=conclusion,
+        title=title(results)[:250],
+        summary=render(results, None, CHECK_BUDGET),
+    )
+
+
+def _base(snapshot: Snapshot) -> str:
+    return snapshot.pull.base_ref if snapshot.pull is not None else "main"

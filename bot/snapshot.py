@@ -1,0 +1,105 @@
+"""The present state that a plan is made from: everything `observe` saw, and nothing it decided.
+
+A snapshot is saved by every live run, beside the evidence it names by digest, so that `assay simulate` can replay it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from assay.baselines.evidence import Strict
+
+
+class EventFacts(Strict):
+    """What set the run off."""
+
+    name: str
+    action: str = ""
+    run_id: int | None = None
+    attempt: int | None = None
+    workflow: str = ""
+    run_url: str = ""
+    head_sha: str = ""
+    conclusion: str | None = None
+
+
+class PullFacts(Strict):
+    """The pull request whose head was measured."""
+
+    number: int
+    head_sha: str
+    base_ref: str
+    merge_base: str = ""
+    fork: bool = False
+    url: str = ""
+
+
+class CommentFacts(Strict):
+    """A comment of ours, found by its marker and its author."""
+
+    id: int
+    body: str
+
+
+class Measurement(Strict):
+    """One run of a measuring workflow at the head."""
+
+    workflow: str
+    run_id: int
+    attempt: int
+    url: str = ""
+    head_sha: str
+    finished: bool
+    conclusion: str | None = None
+    evidence: tuple[str, ...] = Field(default=(), strict=False)
+    """Digests of its valid head evidence, one of each kind."""
+    supplements: tuple[str, ...] = Field(default=(), strict=False)
+    """Digests of base rows that it measured because the baseline lacked them."""
+    problem: str = ""
+    """Why its artefact cannot be used, in our own words; nothing of it is then shown."""
+
+
+class BaselineFacts(Strict):
+    """The publication nearest to the merge base, for one kind."""
+
+    kind: str
+    tag: str
+    digest: str
+    commit: str
+    distance: int
+    created: datetime = Field(strict=False)
+
+
+class Rival(Strict):
+    """Another publication whose point belongs into the Pareto plot."""
+
+    name: str
+    digest: str
+
+
+class Snapshot(Strict):
+    """Everything that a plan needs to know, as of `now`."""
+
+    schema_version: Literal[1] = 1
+    repository: str
+    server_url: str = "https://github.com"
+    private: bool = False
+    now: datetime = Field(strict=False)
+    event: EventFacts
+    pull: PullFacts | None = None
+    configuration: str | None = None
+    """Text of `.github/assay.yml` on the base branch; None when there is none."""
+    comments: tuple[CommentFacts, ...] = Field(default=(), strict=False)
+    measurements: tuple[Measurement, ...] = Field(default=(), strict=False)
+    baselines: tuple[BaselineFacts, ...] = Field(default=(), strict=False)
+    rivals: tuple[Rival, ...] = Field(default=(), strict=False)
+    baseline_problem: str = ""
+    """Why the baseline could not be fetched, if it could not."""
+    check_id: int | None = None
+    """The check that this run's `requested` event opened."""
+    check_name: str = "assay"
+    may_comment: bool = True
+    """False for the read-only token that a fork's own workflow gets."""

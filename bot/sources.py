@@ -1,0 +1,118 @@
+"""What a command's `--base` or `--head` names: a folder, a publication's tag, a workflow run, or the nearest baseline."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.baselines.errors import InputError
+from assay.baselines.ledger import Ledger, Nearest, nearest, parse_tag
+from assay.baselines.ledger.directory import DirectoryLedger
+from assay.baselines.record import EVIDENCE_NAME, Record, read_record
+
+if TYPE_CHECKING:
+    from assay.bot.github import GitHub
+
+RUN = re.compile(r"^run/(\d+)$")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where publications are looked for: a folder, or the releases of a repository."""
+
+    ledger_folder: Path | None = None
+    repository: str | None = None
+    token: str | None = None
+    api_url: str = "https://api.github.com"
+    server_url: str = "https://github.com"
+
+    def ledger(self) -> Ledger:
+        """The ledger. Raises `InputError` when neither a folder nor a repository is named."""
+        if self.ledger_folder is not None:
+            return DirectoryLedger(self.ledger_folder)
+        from assay.baselines.ledger.release import ReleaseLedger
+
+        return ReleaseLedger(self.github().repository, cache_folder())
+
+    def github(self) -> GitHub:
+        """The repository over the API."""
+        if self.repository is None:
+            raise InputError(
+                "no ledger is named: give --ledger FOLDER, or --repository owner/name (GITHUB_REPOSITORY in a workflow)."
+            )
+        from assay.bot.github import GitHub, connect
+
+        return GitHub(connect(self.token, self.api_url), self.repository, server_url=self.server_url)
+
+
+def cache_folder() -> Path:
+    """Where verified downloads are kept: ASSAY_CACHE, else the user's cache folder."""
+    override = os.environ.get("ASSAY_CACHE")
+    if override:
+        return Path(override)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay"
+
+
+def resolve(spec: str, place: Place) -> Record:
+    """The record that `spec` names: a folder that assay wrote, `baseline/...` (a tag), or `run/<id>` (its artefact)."""
+    run = RUN.match(spec)
+    if run is not None:
+        return _of_run(int(run[1]), place)
+    publication = parse_tag(spec)
+    if publication is not None and not Path(spec).exists():
+        return place.ledger().fetch(publication)
+    path = Path(spec)
+    if (path / EVIDENCE_NAME).is_file():
+        return read_record(path)
+    if path.exists():
+        raise InputError(
+            f"{spec} is not evidence: there is no {EVIDENCE_NAME} in it; results of another tool become evidence with "
+            "`assay evidence import`."
+        )
+    raise InputError(f"{spec[:120]} is no folder, no tag (baseline/...) and no run (run/ID): give one of these.")
+
+
+def nearest_baseline(place: Place, kind: str, branch: str, head: str | None, checkout: Path) -> Nearest | None:
+    """The publication of `branch` nearest to the merge base of the branch and `head`.
+
+    With a folder ledger the history is the local clone's; with releases it is asked of GitHub, so that a shallow
+    checkout is enough. Raises `InputError` when the head's commit is not known.
+    """
+    if head is None:
+        raise InputError(
+            "the head's evidence names no commit, so that its merge base is unknown: name the baseline with --base."
+        )
+    publications = place.ledger().publications(branch, kind)
+    if not publications:
+        return None
+    if place.ledger_folder is not None:
+        from assay.baselines.ledger.history import local_history, local_merge_base
+
+        return nearest(publications, local_history(checkout, local_merge_base(checkout, branch, head)))
+    from assay.baselines.ledger.history import history
+
+    github = place.github()
+    return nearest(publications, history(github.repository, github.merge_base(branch, head)))
+
+
+def _of_run(run_id: int, place: Place) -> Record:
+    from assay.bot.intake import take_in
+    from assay.bot.observe import ARTIFACT_PREFIX, MAX_ARTIFACT_BYTES
+
+    github = place.github()
+    run = github.run(run_id)
+    artifacts = [a for a in github.artifacts(run_id) if a.name.startswith(ARTIFACT_PREFIX) and not a.expired]
+    if not artifacts:
+        raise InputError(f"run {run_id} has no artefact of assay that is still kept: measure again.")
+    heads: list[Record] = []
+    with tempfile.TemporaryDirectory(prefix="assay-") as folder:
+        for artifact in artifacts:
+            github.download_artifact(artifact.id, Path(folder) / str(artifact.id), MAX_ARTIFACT_BYTES)
+            heads += take_in(Path(folder) / str(artifact.id), run.head_sha, run_id).heads
+    if len(heads) != 1:
+        raise InputError(f"run {run_id} left {len(heads)} records: download its artefacts and name one folder.")
+    return heads[0]
