@@ -13,8 +13,7 @@ from assay.baselines.compare.protocol import ProtocolMismatchError
 from assay.baselines.compare.verdict import Comparison, Conclusion, Overall, conclude
 from assay.baselines.config import Configuration, parse_configuration
 from assay.baselines.errors import InputError
-from assay.baselines.evidence import Evidence
-from assay.baselines.pareto import ACCURACY, Axis, Point, accuracy_of, cost_of, shared_cost
+from assay.baselines.pareto import Axis, Point
 from assay.baselines.record import Record
 from assay.bot import plot
 from assay.bot.comment import CHECK_BUDGET, SUMMARY_BUDGET, Marker, overall, read_marker, render, title
@@ -30,6 +29,8 @@ from assay.bot.operations import (
 )
 from assay.bot.sections import Baseline, Result
 from assay.bot.snapshot import BaselineFacts, Measurement, Snapshot
+from assay.bot.standing import standing
+from assay.bot.text import unmarked
 
 THIS = "this PR"
 FAILED = ("failure", "timed_out", "startup_failure")
@@ -163,12 +164,7 @@ def _judge(
         base = supplemented(records[facts.digest], supplements)
         comparison = compare(head, base, configuration.gate, snapshot.now.date())
     except ProtocolMismatchError as error:
-        listed = "; ".join(
-            f"{name}: {before} in base, {after} in head" for name, before, after in error.differences[:6]
-        )
-        return _result(
-            run, snapshot, Overall.MISMATCH, head=head, base=facts, records=records, reason=f"{error} ({listed})"
-        )
+        return _result(run, snapshot, Overall.MISMATCH, head=head, base=facts, records=records, reason=_sentence(error))
     except InputError as error:
         return _result(
             run, snapshot, Overall.INVALID, head=head, base=facts, records=records, reason=f"No verdict: {error}"
@@ -218,7 +214,11 @@ def _result(
     if base is not None:
         age = (snapshot.now - base.created).total_seconds() / 86400
         baseline = Baseline(base.tag, base.digest, base.commit, base.distance, max(age, 0.0))
-    axes, points = _points(snapshot, head, base_record, records or {})
+    axes: tuple[Axis, Axis] | None = None
+    points: list[Point] = []
+    if head is not None and base_record is not None and comparison is not None:
+        rivals = [(r.name, (records or {})[r.digest]) for r in snapshot.rivals]
+        axes, points = standing((_base(snapshot), base_record), [(THIS, head), *rivals], snapshot.now.date())
     return Result(
         workflow=run.workflow,
         overall=outcome,
@@ -240,29 +240,6 @@ def _result(
         if base is not None and run.run_id
         else "",
     )
-
-
-def _points(
-    snapshot: Snapshot, head: Record | None, base: Record | None, records: Mapping[str, Record]
-) -> tuple[tuple[Axis, Axis] | None, list[Point]]:
-    """The Pareto points: main, this PR, and other publications measured on the same axes."""
-    if head is None or base is None:
-        return None, []
-    named: list[tuple[str, Evidence]] = [(_base(snapshot), base.evidence), (THIS, head.evidence)]
-    seen = {head.digest, base.digest}
-    named += [
-        (r.name, records[r.digest].evidence) for r in snapshot.rivals if r.digest in records and r.digest not in seen
-    ]
-    axis = shared_cost([e for _, e in named[:2]])
-    if axis is None:
-        return None, []
-    points = []
-    for name, evidence in named:
-        accuracy, cost = accuracy_of(evidence), cost_of(evidence, axis)
-        alike = axis.name != "latency" or evidence.environment.hardware == head.evidence.environment.hardware
-        if accuracy is not None and cost is not None and alike:
-            points.append(Point(name, (accuracy, cost)))
-    return (ACCURACY, axis), points if len(points) > 1 else []
 
 
 def _with_plots(
@@ -325,9 +302,14 @@ def _closing(snapshot: Snapshot, results: Sequence[Result], conclusion: Conclusi
         external_id=external_id(event.run_id, event.attempt),
         details_url=event.run_url or results[0].url,
         conclusion=conclusion,
-        title=title(results)[:250],
+        title=unmarked(title(results))[:250],
         summary=render(results, None, CHECK_BUDGET),
     )
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return text[:1].upper() + text[1:]
 
 
 def _base(snapshot: Snapshot) -> str:

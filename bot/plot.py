@@ -28,7 +28,7 @@ def mermaid(points: Sequence[Point], axes: tuple[Axis, Axis]) -> str:
     head = [
         "quadrantChart",
         f'  x-axis "{less}" --> "{more}"',
-        f'  y-axis "less {axes[0].name}" --> "more {axes[0].name}"',
+        '  y-axis "less accurate" --> "more accurate"',
     ]
     return "\n".join([*head, *rows])
 
@@ -38,13 +38,29 @@ def sentence(points: Sequence[Point], axes: tuple[Axis, Axis], name: str) -> str
     here = next((p for p in points if p.name == name), None)
     if here is None or len(points) < 2:
         return ""
-    over = [p.name for p in points if p is not here and dominates(p, here, axes)]
+    over = [p for p in points if p is not here and dominates(p, here, axes)]
     under = [p.name for p in points if p is not here and dominates(here, p, axes)]
+    name = name[:1].upper() + name[1:]
     if over:
-        return f"{name} is dominated by {_listed(over)}: as good on one axis within the interval, clearly better on another."
+        return f"{name} is dominated by {_listed([f'{p.name} ({_better(p, here, axes)})' for p in over])}."
     if under:
         return f"{name} is on the frontier and dominates {_listed(under)}."
     return f"{name} is on the frontier: within the intervals nothing here is as good on every axis and better on one."
+
+
+def _better(a: Point, b: Point, axes: tuple[Axis, Axis]) -> str:
+    """In which way `a` beats `b`: clearly so, or as good within the interval."""
+    words = []
+    for axis, x, y in zip(axes, a.values, b.values, strict=True):
+        clear = x.low > y.high if axis.higher_is_better else x.high < y.low
+        better, equal = {
+            "accuracy": ("more accurate", "as accurate"),
+            "latency": ("faster", "as fast"),
+            "size": ("smaller", "as small"),
+            "memory": ("lighter on memory", "as light on memory"),
+        }.get(axis.name, ("better", "as good"))
+        words.append((clear, better if clear else f"{equal} within the interval"))
+    return " and ".join(word for _, word in sorted(words, reverse=True))
 
 
 @dataclass(frozen=True)
@@ -101,7 +117,7 @@ def _mark(point: Point, on: bool, across: Scale, up: Scale, cost: Axis, earlier:
     y, x = point.values
     px, py = across(x.value), up(y.value)
     right_side = px < WIDTH - 220
-    text_x, text_y = px + (11 if right_side else -11), py - 9
+    text_x, text_y = px + (11 if right_side else -11), py - 23
     while any(abs(m.text_y - text_y) < 28 and abs(m.text_x - text_x) < 190 for m in earlier):
         text_y += 30
     return _Mark(
@@ -112,7 +128,7 @@ def _mark(point: Point, on: bool, across: Scale, up: Scale, cost: Axis, earlier:
         low=up(y.low),
         high=up(y.high),
         text=label(point.name, 32),
-        detail=f"{y.value:.3f} ({y.low:.3f} to {y.high:.3f}), {_shown(x, cost)}",
+        detail=f"{y.value:.3f}{f' ({y.low:.3f} to {y.high:.3f})' if y.low < y.high else ''}, {_shown(x, cost)}",
         on_frontier=on,
         text_x=text_x,
         text_y=min(text_y, HEIGHT - BOTTOM - 6),

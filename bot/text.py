@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 
 # Characters that Markdown, HTML or a table row would read as structure; as entities they are only themselves.
-_STRUCTURE = {ord(c): f"&#{ord(c)};" for c in "&<>\"'`*~[]()|\\!{}$^="}
+_STRUCTURE = {ord(c): f"&#{ord(c)};" for c in "&<>`*~[]|\\$"}
 _OUTER_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # inside a word it is only itself
 # GitHub links mentions, issue numbers and addresses in the finished page, entities or not; an invisible joiner stops it.
 _JOINER = "\u2060"
 _LINKS = re.compile(r"(?i)(@|#|://|www\.|\bgh-|mailto:|:(?=[a-z0-9+-]+:))")
-_LINE_START = re.compile(r"^([-+]|\d+[.)])")
+_LINE_START = re.compile(r"^([-+=]|\d+[.)])")
 
 
 def plain(text: str, limit: int = 160) -> str:
@@ -65,6 +66,23 @@ def p_value(p: float) -> str:
     if p >= 0.1:
         return f"{p:.2f}"
     return f"{p:.{3 if p >= 0.001 else 4}f}"
+
+
+def p_phrase(p: float) -> str:
+    """`p = 0.006`, or `p < 0.0001` as Markdown."""
+    shown = p_value(p)
+    return f"p {shown}" if shown.startswith("&lt;") else f"p = {shown}"
+
+
+def of_points(proportion: float) -> str:
+    """A limit as people say it: 0.5 points, 1 point."""
+    value = 100 * proportion
+    return f"{value:g} point{'' if value == 1 else 's'}"
+
+
+def unmarked(markdown: str) -> str:
+    """Text that `plain` made inert, for a place that shows no Markdown (the title of a check)."""
+    return html.unescape(markdown).replace(_JOINER, "").replace("**", "")
 
 
 def count(n: int) -> str:

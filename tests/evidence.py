@@ -82,7 +82,9 @@ def evaluation(
             high=high,
         )
     for axis, (value, lower, upper) in (costs or {}).items():
-        metrics[axis] = Metric(value=value, unit={"latency": "ms"}.get(axis, "bytes"), direction="lower", low=lower, high=upper)
+        metrics[axis] = Metric(
+            value=value, unit={"latency": "ms"}.get(axis, "bytes"), direction="lower", low=lower, high=upper
+        )
     rows = pa.table({field.name: pa.array(columns[field.name], type=field.type) for field in SCHEMA}, schema=SCHEMA)
     if protocol is None:
         protocol = {"harness": "lm-eval 0.4.13", "sampling.seed": 0, "batch_size": 16}

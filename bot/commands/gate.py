@@ -12,17 +12,18 @@ from assay.baselines.compare.protocol import ProtocolMismatchError
 from assay.baselines.compare.verdict import Conclusion, Overall, conclude
 from assay.baselines.config import Configuration, load_configuration
 from assay.baselines.errors import InputError
-from assay.baselines.pareto import ACCURACY, Point, accuracy_of, cost_of, shared_cost
 from assay.baselines.record import Record, write_atomically
 from assay.bot.comment import MARKS, SUMMARY_BUDGET, render, title
 from assay.bot.options import place_options, policy_option
 from assay.bot.page import to_html
-from assay.bot.plan import supplemented
+from assay.bot.plan import THIS, supplemented
 from assay.bot.plot import svg
 from assay.bot.report import to_json, to_junit
 from assay.bot.sections import Baseline, Result
 from assay.bot.sections.evaluation import verdict_words
 from assay.bot.sources import Place, nearest_baseline, resolve
+from assay.bot.standing import standing
+from assay.bot.text import unmarked
 
 DEFAULT_POLICY = Path(".github/assay.yml")
 
@@ -128,7 +129,7 @@ def gate(
     if markdown is not None:
         write_atomically(markdown, report.encode())
     if html is not None:
-        write_atomically(html, to_html(report, title([result]), picture).encode())
+        write_atomically(html, to_html(report, unmarked(title([result])), picture).encode())
     if summary is not None:
         append(summary, report)
     if output is not None:
@@ -192,14 +193,7 @@ def _result(
         comparison = compare(head, base_record, configuration.gate, datetime.now(UTC).date(), intersect=intersect)
     except ProtocolMismatchError as error:
         return Result(overall=Overall.MISMATCH, reason=str(error), **common)  # type: ignore[arg-type]
-    axis = shared_cost([base_record.evidence, head.evidence])
-    points: list[Point] = []
-    if axis is not None:
-        for name, evidence in ((str(common["base_name"]), base_record.evidence), ("this PR", head.evidence)):
-            accuracy, cost = accuracy_of(evidence), cost_of(evidence, axis)
-            if accuracy is not None and cost is not None:
-                points.append(Point(name, (accuracy, cost)))
-    axes = (ACCURACY, axis) if axis is not None and len(points) > 1 else None
+    axes, points = standing((str(common["base_name"]), base_record), [(THIS, head)], datetime.now(UTC).date())
     return Result(overall=comparison.overall, comparison=comparison, points=points, axes=axes, **common)  # type: ignore[arg-type]
 
 
@@ -210,7 +204,7 @@ def _print(result: Result, conclusion: Conclusion) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     colour = {"✓": "green", "✗": "red", "?": "yellow", "–": "cyan"}[MARKS[result.overall]]
-    console.print(title([result]), style=f"bold {colour}", markup=False)
+    console.print(unmarked(title([result])), style=f"bold {colour}", markup=False)
     if result.comparison is None:
         console.print(result.reason, markup=False)
         return

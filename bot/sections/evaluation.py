@@ -155,13 +155,13 @@ def _lead(comparison: Comparison) -> str:
     if worst is not None:
         if worst.below_floor and worst.floor is not None:
             return f"{_moved(worst, comparison)} The policy demands at least {worst.floor:.3f}."
-        limit = f"{100 * worst.threshold:g}%" if worst.scale == "loglik" else f"{100 * worst.threshold:g} points"
+        limit = f"{100 * worst.threshold:g}%" if worst.scale == "loglik" else text.of_points(worst.threshold)
         kind = "rise" if worst.scale == "loglik" else "drop"
         return f"{_moved(worst, comparison)} The policy blocks a {kind} over {limit}."
     undecided = [f for f in comparison.findings if f.state is State.INCONCLUSIVE]
     if undecided:
         least = max(undecided, key=lambda f: f.drop)
-        margin = f"{100 * least.margin:g}{'%' if least.scale == 'loglik' else ' points'}"
+        margin = f"{100 * least.margin:g}%" if least.scale == "loglik" else text.of_points(least.margin)
         seen = ""
         if least.detectable is not None:
             unit = "%" if least.scale == "loglik" else " points"
@@ -184,7 +184,7 @@ def _moved(f: Finding, comparison: Comparison, least_of: int = 0) -> str:
         verb = "rose" if f.change > 0 else "fell"
         return (
             f"The perplexity of {label} {verb} by {abs(100 * f.change):.2f}%, from {text.number(f.base)} to {text.number(f.head)}, "
-            f"over {f.n:,} documents (p = {text.p_value(f.p_worse if f.change > 0 else f.p_better)})."
+            f"over {f.n:,} documents ({text.p_phrase(f.p_worse if f.change > 0 else f.p_better)})."
         )
     verb = "lost" if f.change < 0 else "gained" if f.change > 0 else "kept its score"
     amount = (
@@ -195,7 +195,7 @@ def _moved(f: Finding, comparison: Comparison, least_of: int = 0) -> str:
         if (f.broke is not None and f.fixed is not None)
         else f", over {f.n:,} examples"
     )
-    p = f" (p = {text.p_value(f.p_better if f.change > 0 else f.p_worse)})"
+    p = f" ({text.p_phrase(f.p_better if f.change > 0 else f.p_worse)})"
     lead = "The least favourable of them, " if least_of > 1 else ""
     return f"{lead}{label}{',' if least_of > 1 else ''} {verb}{amount}{counts}{p}."
 
