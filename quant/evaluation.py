@@ -114,7 +114,7 @@ def _measure(
         for task in open_tasks:
             told.advance(task.name, run.step(task))
             if not run.open(task):
-                told.finish(task.name, "all examples")
+                told.finish(task.name, "done")
         growing = {task.name for task in open_tasks if task.growable and run.open(task)}
         if decide is None or not growing:
             continue

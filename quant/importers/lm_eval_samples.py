@@ -93,14 +93,15 @@ def _rows(
     try:
         requests = _arguments(first["arguments"])
         choices = [str(request[1]).removeprefix(" ") for request in requests] if kind == "multiple_choice" else None
+        restore = _parse if kind != "generate_until" else _as_is
         text = str(requests[0][0]).rsplit("\n\n", 1)[-1]
         return example_rows(
             task=task,
             doc_id=doc_id,
             arguments=requests,
             target=first["target"],
-            responses=_parse(first["resps"]),
-            filtered={name: _parse(sample.get("filtered_resps", [])) for name, sample in samples.items()},
+            responses=restore(first["resps"]),
+            filtered={name: restore(sample.get("filtered_resps", [])) for name, sample in samples.items()},
             values=samples,
             metrics=plans,
             choices=choices,
@@ -129,6 +130,11 @@ def _parse(value: Any) -> Any:
             return float(value)
         except ValueError:
             return value
+    return value
+
+
+def _as_is(value: Any) -> Any:
+    """Generated text is text, also when it reads `4` or `nan`."""
     return value
 
 
