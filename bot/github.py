@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
@@ -293,15 +294,11 @@ class GitHub:
         operation = f"read {path} at {ref[:40]}"
         with speaking(operation):
             try:
-                _, data = self.repository.requester.requestJsonAndCheck(
-                    "GET", f"{self._path}/contents/{quote(path)}", parameters={"ref": ref}
-                )
+                data = self._read(f"{self._path}/contents/{quote(path)}", {"ref": ref})
                 if not isinstance(data, dict) or data.get("type") != "file":
                     raise InputError(f"{path} at {ref[:40]} is not a file: give the path of one.")
                 if data.get("encoding") != "base64":  # over 1 MiB the contents endpoint gives no content
-                    _, data = self.repository.requester.requestJsonAndCheck(
-                        "GET", f"{self._path}/git/blobs/{data['sha']}"
-                    )
+                    data = self._read(f"{self._path}/git/blobs/{data['sha']}")
             except GithubException as error:
                 if error.status == 404:
                     return None
@@ -372,7 +369,7 @@ class GitHub:
     def _journal_tip(self) -> str | None:
         with speaking("read the journal branch"):
             try:
-                _, data = self.repository.requester.requestJsonAndCheck("GET", f"{self._path}/git/ref/heads/{JOURNAL}")
+                data = self._read(f"{self._path}/git/ref/heads/{JOURNAL}")
             except GithubException as error:
                 if error.status in {404, 409}:  # 409: the repository has no commit at all
                     return None
@@ -393,46 +390,39 @@ class GitHub:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def _get(self, path: str, operation: str) -> Any:
-        def read() -> Any:
-            return self.repository.requester.requestJsonAndCheck("GET", path)[1]
+        with speaking(operation):
+            return self._read(path)
 
-        return self._again(read, operation)
+    def _read(self, path: str, parameters: dict[str, Any] | None = None) -> Any:
+        """The body of a GET, raising as PyGithub does."""
+        return self._whole(lambda: self.repository.requester.requestJsonAndCheck("GET", path, parameters=parameters)[1])
 
     def _list(
         self, path: str, operation: str, parameters: dict[str, str] | None = None, key: str | None = None
     ) -> list[Any]:
         """All items of a paginated endpoint, following the Link header."""
 
-        def read(url: str, query: dict[str, Any] | None) -> tuple[dict[str, Any], Any]:
-            return self.repository.requester.requestJsonAndCheck("GET", url, parameters=query)
-
+        requester = self.repository.requester
         items: list[Any] = []
         url: str | None = path
         query: dict[str, Any] | None = {"per_page": PER_PAGE} | (parameters or {})
         while url is not None:
-            here, asked = url, query
-            headers, data = self._again(lambda here=here, asked=asked: read(here, asked), operation)  # type: ignore[misc]
+            ask = partial(requester.requestJsonAndCheck, "GET", url, parameters=query)
+            with speaking(operation):
+                headers, data = self._whole(ask)
             items.extend(data if key is None else data[key])
             url, query = _next_page(str(headers.get("link", ""))), None
         return items
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None, operation: str, *, once: bool = False) -> Any:
-        def write() -> Any:
-            return self.repository.requester.requestJsonAndCheck(method, path, input=body)[1]
+        """The reply to a change; one that must happen `once` is not repeated when its reply is lost."""
+        ask = partial(self.repository.requester.requestJsonAndCheck, method, path, input=body)
+        with speaking(operation, once=once):
+            return (ask() if once else self._whole(ask))[1]
 
-        if not once:
-            return self._again(write, operation)
-        with speaking(operation, once=True):
-            return write()
-
-    def _again(self, call: Callable[[], T], operation: str) -> T:
-        """Make a call that may be repeated, and translate what it raises."""
-
-        def pause(seconds: float) -> None:
-            self._patience.wait(seconds, "a reply broke off")
-
-        with speaking(operation):
-            return again(call, pause, self._patience.attempts)
+    def _whole(self, call: Callable[[], T]) -> T:
+        """Repeat a call that may be repeated until its reply arrives whole."""
+        return again(call, lambda seconds: self._patience.wait(seconds, "a reply broke off"), self._patience.attempts)
 
     def _source(self, path: str) -> Source:
         headers = {"User-Agent": "assay", "Accept": "application/vnd.github+json"}

@@ -22,7 +22,7 @@ from typing import Any
 from github.Requester import Requester
 from urllib3 import BaseHTTPResponse
 from urllib3.connectionpool import ConnectionPool
-from urllib3.exceptions import MaxRetryError, ResponseError
+from urllib3.exceptions import HTTPError, MaxRetryError, ResponseError
 from urllib3.util.retry import Retry
 
 LIMITED = {403, 429}
@@ -145,7 +145,10 @@ class PatientRetry(Retry):
         made here.
         """
         headers = {name.lower(): value for name, value in response.headers.items()}
-        body = response.read(1 << 16, decode_content=True)
+        try:
+            body = response.read(1 << 16, decode_content=True)
+        except HTTPError:  # the refusal broke off, but a refusal it was: nothing was done
+            return 0.0
         try:
             data = json.loads(body)
         except ValueError:

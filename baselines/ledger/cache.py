@@ -21,7 +21,7 @@ from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.ledger.service import Forbidden
 
 ATTEMPTS = 6
-BLOCK = 1 << 18
+BLOCK = 1 << 16
 TIMEOUT_S = (15.0, 60.0)
 
 

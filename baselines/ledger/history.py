@@ -13,7 +13,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from github import GithubException
@@ -21,7 +21,7 @@ from github.Repository import Repository
 
 from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.ledger import Nearest, Publication, nearest
-from assay.baselines.ledger.service import speaking
+from assay.baselines.ledger.service import again, speaking
 
 LIMIT = 5_000
 """Commits to look back. A baseline further away than this measures another program."""
@@ -36,14 +36,15 @@ class Complete(Protocol):
     def complete(self, publication: Publication) -> bool: ...
 
 
-def baseline(ledger: Complete, branch: str, kind: str, history: Iterable[str]) -> Nearest | None:
+def baseline(ledger: Complete, branch: str, kind: str, ancestry: Iterable[str]) -> Nearest | None:
     """The nearest publication that can be fetched, or None.
 
-    `history` is consumed only as far as needed. A tag whose release was pruned is passed over for the next nearest.
+    `ancestry` is a history as below, consumed only as far as needed. A tag whose release was pruned is passed over for
+    the next nearest.
     """
     candidates = ledger.publications(branch, kind)
     walked: list[str] = []
-    rest = iter(history)
+    rest = iter(ancestry)
 
     def walk() -> Iterator[str]:
         yield from list(walked)
@@ -65,9 +66,7 @@ def history(repository: Repository, sha: str, *, limit: int = LIMIT) -> Iterator
     """
     for page in range(1, -(-limit // PER_PAGE) + 1):
         with speaking(f"list the history of {sha[:12]}"):
-            _, data = repository.requester.requestJsonAndCheck(
-                "GET", f"{repository.url}/commits", parameters={"sha": sha, "per_page": PER_PAGE, "page": page}
-            )
+            data = _get(repository, "/commits", {"sha": sha, "per_page": PER_PAGE, "page": page})
             commits = [str(item["sha"]) for item in data]
         yield from commits
         if len(commits) < PER_PAGE:
@@ -110,11 +109,7 @@ def merge_base(repository: Repository, base: str, head: str) -> str:
     """
     with speaking(f"compare {base[:12]} with {head[:12]}"):
         try:
-            _, data = repository.requester.requestJsonAndCheck(
-                "GET",
-                f"{repository.url}/compare/{quote(base, safe='')}...{quote(head, safe='')}",
-                parameters={"per_page": 1},
-            )
+            data = _get(repository, f"/compare/{quote(base, safe='')}...{quote(head, safe='')}", {"per_page": 1})
         except GithubException as error:
             if error.status == 404 and "common ancestor" in str(error.data):
                 raise InputError(
@@ -142,6 +137,11 @@ def local_merge_base(path: Path, base: str, head: str) -> str:
             "fetch the full history."
         )
     return done.stdout.strip()
+
+
+def _get(repository: Repository, path: str, parameters: dict[str, Any]) -> Any:
+    url = f"{repository.url}{path}"
+    return again(lambda: repository.requester.requestJsonAndCheck("GET", url, parameters=parameters)[1])
 
 
 def _last(text: str) -> str:

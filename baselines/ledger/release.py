@@ -22,12 +22,13 @@ from urllib.parse import quote
 import requests
 from github import GithubException
 from github.Repository import Repository
+from requests.adapters import HTTPAdapter
 
 from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.evidence import MAX_JSON_BYTES, digest_of
 from assay.baselines.ledger import Publication, parse_tag
 from assay.baselines.ledger.cache import Cache, Remote
-from assay.baselines.ledger.service import Forbidden, speaking
+from assay.baselines.ledger.service import Forbidden, again, speaking
 from assay.baselines.ledger.tags import Piece, hold, pieces, publication_of
 from assay.baselines.record import EVIDENCE_NAME, MAX_TABLE_BYTES, ROWS_NAME, Record, read_evidence, read_record
 
@@ -41,8 +42,8 @@ Json = dict[str, Any]
 class ReleaseLedger:
     """Publications as releases of `repository`; downloads are kept below `cache`.
 
-    Reading a public repository needs no token, publishing needs `contents: write`. `session` carries the caller's retry
-    and proxy settings for downloads; `pause` waits (seconds).
+    Reading a public repository needs no token, publishing needs `contents: write`. `session` downloads (by
+    default one with the connection's own retries); `pause` waits (seconds).
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class ReleaseLedger:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._repository = repository
-        self._cache = Cache(cache, session, pause)
+        self._cache = Cache(cache, session or _session(repository), pause)
         self._pause = pause
 
     def publish(
@@ -308,7 +309,23 @@ class ReleaseLedger:
         return Remote(str(asset["url"]), headers, str(asset["name"]), int(asset["size"]), sha256)
 
     def _ask(self, method: str, path: str, **arguments: Any) -> Any:
-        return self._repository.requester.requestJsonAndCheck(method, f"{self._repository.url}{path}", **arguments)[1]
+        def send() -> Any:
+            return self._repository.requester.requestJsonAndCheck(method, f"{self._repository.url}{path}", **arguments)[
+                1
+            ]
+
+        return again(send, self._pause) if method == "GET" else send()
+
+
+def _session(repository: Repository) -> requests.Session:
+    """A session for downloads that retries and verifies as the PyGithub connection does."""
+    settings = repository.requester.kwargs
+    session = requests.Session()
+    session.verify = settings.get("verify", True)
+    retry = settings.get("retry")
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, HTTPAdapter(max_retries=0 if retry is None else retry))
+    return session
 
 
 def _moment(release: Json) -> datetime | None:

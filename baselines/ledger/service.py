@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import requests
 import urllib3
@@ -26,6 +28,20 @@ class ReplyLost(ServiceError):  # noqa: N818
 
 
 PERMISSION = {401, 403, 404}
+BROKEN_OFF = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError, ValueError)
+"""What a reply raises that ends in the middle of its body, where urllib3's own retries are over."""
+
+T = TypeVar("T")
+
+
+def again(call: Callable[[], T], pause: Callable[[float], None] = time.sleep, attempts: int = 4) -> T:
+    """Make a call that may be repeated, until its reply arrives whole; `pause` waits some seconds in between."""
+    for attempt in range(attempts - 1):
+        try:
+            return call()
+        except BROKEN_OFF:
+            pause(0.5 * 2.0**attempt)
+    return call()
 
 
 @contextmanager

@@ -64,7 +64,8 @@ class Description:
             self._validators[key] = self._validator(operation["responses"][str(status)])
         validator = self._validators[key]
         if validator is None:
-            return [] if body is None else [f"{here}: a body where GitHub sends none"]
+            refusal = status >= 400 and isinstance(body, dict) and "message" in body  # described without its body
+            return [] if body is None or refusal else [f"{here}: a body where GitHub sends none"]
         problems = sorted(validator.iter_errors(body), key=lambda problem: len(problem.absolute_path))
         return [f"{here}: {problem.json_path}: {problem.message[:300]}" for problem in problems[:5]]
 

@@ -138,10 +138,12 @@ def admit(request: Request, route: Route) -> None:
         return
     if repo.private and token is None:
         raise Refusal(404, "Not Found")
+    if route.signed_in and token is None:
+        raise Refusal(401, "Requires authentication")
     if route.resource is None:
         return
     if token is None:
-        if route.level == "write" or route.signed_in:
+        if route.level == "write":
             raise Refusal(401, "Requires authentication")
         return
     if route.level == "read" and not repo.private:
