@@ -1,0 +1,75 @@
+"""The orphan branch `assay-journal`: what is no baseline, appended one commit at a time through the Git data API."""
+
+from __future__ import annotations
+
+import base64
+import random
+from typing import Any
+
+from github import GithubException
+
+from assay.baselines.errors import InputError, ServiceError
+from assay.baselines.ledger.service import Forbidden, speaking
+from assay.bot.rest import Rest
+
+BRANCH = "assay-journal"
+ATTEMPTS = 12
+MAX_PAUSE_S = 8.0
+
+
+def write(rest: Rest, path: str, data: bytes, message: str, *, replace: bool = False) -> None:
+    """Commit one file on top of the branch; begin again when another writer was faster or a reply was lost.
+
+    Blobs, trees and commits that no branch names are nothing that anyone sees, so a writer may die anywhere; the branch
+    moves only by fast-forward, so of two writers at once the slower one starts from the other's commit. Writing the same
+    bytes again changes nothing; other bytes are an `InputError` unless `replace`.
+    """
+    last: ServiceError | None = None
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            longest = min(MAX_PAUSE_S, rest.patience.first_pause * 2**attempt)
+            rest.patience.wait(longest * random.random(), "the journal moved")
+        tip = _tip(rest)
+        present = rest.file_at(path, tip) if tip is not None else None
+        if present == data:
+            return
+        if present is not None and not replace:
+            raise InputError(f"the journal holds another {path}: entries are never changed; name it by its digest.")
+        try:
+            _move(rest, tip, _commit(rest, path, data, message, tip))
+            return
+        except Forbidden:
+            raise
+        except ServiceError as error:  # no fast-forward, or made by another writer meanwhile, or the reply was lost
+            last = error
+    raise last or ServiceError("GitHub could not append to the journal: run this again.")
+
+
+def _tip(rest: Rest) -> str | None:
+    with speaking("read the journal branch"):
+        try:
+            data = rest.read(f"/git/ref/heads/{BRANCH}")
+        except GithubException as error:
+            if error.status in {404, 409}:  # 409: the repository has no commit at all
+                return None
+            raise
+        return str(data["object"]["sha"])
+
+
+def _commit(rest: Rest, path: str, data: bytes, message: str, tip: str | None) -> str:
+    content = {"content": base64.b64encode(data).decode(), "encoding": "base64"}
+    blob = rest.send("POST", "/git/blobs", content, f"store {path}")["sha"]
+    tree: dict[str, Any] = {"tree": [{"path": path, "mode": "100644", "type": "blob", "sha": blob}]}
+    if tip is not None:
+        tree["base_tree"] = rest.get(f"/git/commits/{tip}", "read the journal's last commit")["tree"]["sha"]
+    made = rest.send("POST", "/git/trees", tree, f"store {path}")["sha"]
+    commit = {"message": message, "tree": made, "parents": [tip] if tip else []}
+    return str(rest.send("POST", "/git/commits", commit, f"store {path}")["sha"])
+
+
+def _move(rest: Rest, tip: str | None, commit: str) -> None:
+    if tip is None:
+        made = {"ref": f"refs/heads/{BRANCH}", "sha": commit}
+        rest.send("POST", "/git/refs", made, "start the journal", once=True)
+    else:
+        rest.send("PATCH", f"/git/refs/heads/{BRANCH}", {"sha": commit, "force": False}, "append to the journal")
