@@ -95,7 +95,9 @@ class Loopback:
         """Where stand-ins of the artifact actions put and get archives: `/<owner>/<repo>/<run id>/<name>`."""
         return self.web + ARTIFACTS
 
-    def answer(self, method: str, target: str, headers: Any, data: bytes, fault: Fault | None) -> tuple[Reply, Route | None]:
+    def answer(
+        self, method: str, target: str, headers: Any, data: bytes, fault: Fault | None
+    ) -> tuple[Reply, Route | None]:
         """Change the state as the request says. The caller holds the lock."""
         split = urlsplit(target)
         path, query = split.path, dict(parse_qsl(split.query, keep_blank_values=True))
@@ -137,7 +139,9 @@ class Loopback:
             except ValueError:
                 raise Refusal(400, "Problems parsing JSON") from None
         token = self.world.tokens.get(secret)
-        return Request(method, path, query, headers, data, body, token, self.world, self.payloads, self.url, self.storage)
+        return Request(
+            method, path, query, headers, data, body, token, self.world, self.payloads, self.url, self.storage
+        )
 
     def _half_upload(self, request: Request) -> None:
         release = release_routes.need(request)
@@ -171,7 +175,11 @@ class Loopback:
 
 
 def _refused(status: int, message: str, errors: list[Any] | None = None) -> Reply:
-    body: dict[str, Any] = {"message": message, "documentation_url": "https://docs.github.com/rest", "status": str(status)}
+    body: dict[str, Any] = {
+        "message": message,
+        "documentation_url": "https://docs.github.com/rest",
+        "status": str(status),
+    }
     return Reply(status, body | ({"errors": errors} if errors else {}))
 
 
