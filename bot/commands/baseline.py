@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,9 @@ from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.ledger import Publication, parse_tag
 from assay.bot.options import place_options
 from assay.bot.sources import Place
+
+if TYPE_CHECKING:
+    from assay.baselines.record import Record
 
 
 @click.group()
@@ -123,17 +126,54 @@ def show(tag: str, **place: Any) -> None:
 @place_options
 def fetch(tag: str, folder: Path, **place: Any) -> None:
     """Download a publication into FOLDER, verified against the digest in its tag."""
+    record = _place(place).ledger().fetch(_tag(tag))
+    _write(record, folder, tag)
+    click.echo(f"{folder}: sha256:{record.digest}")
+
+
+@baseline.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--branch",
+    default="main",
+    show_default=True,
+    envvar="GITHUB_BASE_REF",
+    help="Branch whose baselines are looked through.",
+)
+@click.option("--head", metavar="SHA", help="The commit that will be compared with it.  [default: HEAD of this clone]")
+@click.option("--kind", default="evaluation", show_default=True, help="Kind of evidence.")
+@place_options
+def nearest(folder: Path, branch: str, head: str | None, kind: str, **place: Any) -> None:
+    """Fetch the publication that HEAD would be compared with into FOLDER, and print FOLDER; print nothing when there is none.
+
+    It is the publication of the branch nearest to the merge base, by ancestry.
+    """
+    import subprocess
+
+    from assay.bot.sources import nearest_baseline
+
+    where = _place(place)
+    if head is None:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        head = done.stdout.strip() or None
+    found = nearest_baseline(where, kind, branch, head, Path.cwd())
+    if found is None:
+        click.echo(f"nothing is published for {branch} at the merge base or before it", err=True)
+        return
+    _write(where.ledger().fetch(found.publication), folder, found.publication.tag)
+    click.echo(f"{found.publication.tag}, {found.distance} commits before the merge base", err=True)
+    click.echo(folder)
+
+
+def _write(record: Record, folder: Path, tag: str) -> None:
     from assay.baselines.record import write_record
 
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty: give a new folder, so that nothing of yours is replaced.")
-    record = _place(place).ledger().fetch(_tag(tag))
-    written = write_record(folder, record.evidence, record.rows)
-    if written.digest != record.digest:
+    if write_record(folder, record.evidence, record.rows).digest != record.digest:
         raise ServiceError(
             f"{tag} could not be written again with the same digest by this version: use the one that wrote it."
         )
-    click.echo(f"{folder}: sha256:{record.digest}")
 
 
 def _tag(tag: str) -> Publication:

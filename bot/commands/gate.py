@@ -202,7 +202,9 @@ def _print(result: Result, conclusion: Conclusion) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 160  # a log has no edge
     colour = {"✓": "green", "✗": "red", "?": "yellow", "–": "cyan"}[MARKS[result.overall]]
     console.print(unmarked(title([result])), style=f"bold {colour}", markup=False)
     if result.comparison is None:

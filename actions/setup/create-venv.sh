@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Print the path of an `assay` command, after making an isolated environment for it when there is none yet.
+#
+# usage: create-venv.sh bot|quant [EXISTING_VENV]
+#
+# The environment lies outside the workspace, is keyed by what goes into it, and is never activated: nothing of it leaks
+# into later steps, and a repository that is measured cannot shadow it. With EXISTING_VENV (a runner that has its own
+# torch) nothing is installed. `bot` is installed by hash.
+set -euo pipefail
+
+profile=${1:?usage: create-venv.sh bot|quant [EXISTING_VENV]}
+existing=${2:-}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
+unset VIRTUAL_ENV PYTHONPATH PYTHONHOME
+
+if [[ -n $existing ]]; then
+  if [[ ! -x $existing/bin/assay ]]; then
+    echo "assay: $existing has no bin/assay: give an environment that assay is installed in, or leave 'environment' empty." >&2
+    exit 2
+  fi
+  echo "$existing/bin/assay"
+  exit 0
+fi
+
+requirements=$here/requirements/$profile.txt
+if [[ ! -f $requirements ]]; then
+  echo "assay: there is no profile '$profile': use bot or quant." >&2
+  exit 2
+fi
+python=${ASSAY_PYTHON:-python3}
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+  echo "assay: $("$python" --version 2>&1) is too old: put Python 3.11 or newer on the PATH (actions/setup-python does)." >&2
+  exit 2
+fi
+key=$({ cat "$requirements" "$here/pyproject.toml"; find "$here"/{baselines,bot,kernels,quant,npu_backend} -name '*.py' -o -name '*.j2' | sort | xargs cat; "$python" --version; } | sha256sum | cut -c1-16)
+venv=${RUNNER_TOOL_CACHE:-${RUNNER_TEMP:-/tmp}}/assay/$profile-$key
+if [[ ! -e $venv/ready ]]; then
+  # `ready` is written last: a job that was stopped halfway leaves an environment that the next one makes anew.
+  mkdir -p "$(dirname "$venv")"
+  hashes=()
+  [[ $profile == bot ]] && hashes=(--require-hashes)
+  rm -rf "$venv"
+  "$python" -m venv "$venv"
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${hashes[@]}" -r "$requirements" >&2
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$here" >&2
+  touch "$venv/ready"
+fi
+echo "$venv/bin/assay"

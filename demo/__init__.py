@@ -1,0 +1,1 @@
+"""`make demo`: a classifier, its published baseline, and three pull requests."""

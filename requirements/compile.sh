@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Pin what pyproject.toml allows: bot.txt (with hashes, for the actions), quant.txt and dev.txt.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+uv=${UV:-.venv/bin/uv}
+compile() {
+  local name=$1
+  shift
+  "$uv" pip compile --quiet --upgrade pyproject.toml -c requirements/constraints.txt --python-version 3.11 \
+    --no-header --no-emit-index-url --no-annotate "$@" -o "requirements/$name.txt"
+}
+compile bot --universal --generate-hashes
+compile quant --extra quant
+compile dev --extra quant --extra dev
