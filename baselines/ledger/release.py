@@ -185,7 +185,7 @@ class ReleaseLedger:
         drafts = self._drafts(publication.tag)
         if drafts:
             return drafts[0]
-        body = {
+        body: Json = {
             "tag_name": publication.tag,
             "target_commitish": commit,
             "name": f"Baseline of {publication.branch} at {commit[:7]}: {publication.kind}",
@@ -194,8 +194,21 @@ class ReleaseLedger:
             "prerelease": True,
             "make_latest": "false",
         }
-        with speaking(f"draft the release {publication.tag}", once=True):
-            return dict(self._ask("POST", "/releases", input=body))
+        operation = f"draft the release {publication.tag}"
+        try:
+            with speaking(operation, once=True):
+                return dict(self._ask("POST", "/releases", input=body))
+        except Forbidden as error:
+            refused = error
+        # The commit's workflow files are not those of the default branch (which moved on while this was measured), and
+        # a job's own token may not tag such a commit ("Create a release", REST documentation). The tag's name and the
+        # evidence say which commit it is, so the tag itself may stand at the default branch.
+        del body["target_commitish"]
+        try:
+            with speaking(operation, once=True):
+                return dict(self._ask("POST", "/releases", input=body))
+        except Forbidden:
+            raise refused from None
 
     def _fill(self, release: Json, found: list[Piece]) -> None:
         """Upload what is missing, then compare all digests. Nothing that is uploaded is ever overwritten."""
@@ -261,10 +274,17 @@ class ReleaseLedger:
 
     def _release(self, draft: Json, tag: str, commit: str) -> None:
         """Publish a draft. The tag belongs to the first who does; for the others GitHub refuses, and they look again."""
-        body = {"draft": False, "prerelease": True, "make_latest": "false", "tag_name": tag, "target_commitish": commit}
+        body = {"draft": False, "prerelease": True, "make_latest": "false", "tag_name": tag}
+        path, operation = f"/releases/{draft['id']}", f"publish {tag}"
         try:
-            with speaking(f"publish {tag}"):
-                self._ask("PATCH", f"/releases/{draft['id']}", input=body)
+            try:
+                with speaking(operation):
+                    self._ask("PATCH", path, input=body | {"target_commitish": draft["target_commitish"]})
+            except Forbidden as error:
+                if draft["target_commitish"] != commit or error.status == 401:
+                    raise
+                with speaking(operation):  # as in `_draft`; a draft that is gone is refused again
+                    self._ask("PATCH", path, input=body | {"target_commitish": self._repository.default_branch})
         except ServiceError as error:
             if "target_commitish" in str(error):
                 raise InputError(f"GitHub does not know the commit {commit[:12]}: push it before publishing.") from None

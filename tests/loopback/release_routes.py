@@ -30,6 +30,23 @@ def need_asset(request: Request) -> tuple[Release, Asset]:
     raise Refusal(404, "Not Found")
 
 
+def guard_workflows(request: Request, target: str) -> None:
+    """Refuse a release at a commit whose workflow files are not the default branch's, as GitHub does since 2023-11.
+
+    A job's own token can never be given the permission that this needs.
+    """
+    repo = request.repo
+    sha, main = repo.sha(target), repo.sha(repo.default_branch)
+    if sha is None or main is None or request.may_write("workflows"):
+        return
+    files = repo.objects.files(repo.objects.commit(main).tree)
+    for path, blob in repo.objects.files(repo.objects.commit(sha).tree).items():
+        if path.startswith(".github/workflows/") and files.get(path) != blob:
+            if request.token is not None and request.token.kind == "installation":
+                raise Refusal(403, "Resource not accessible by integration")
+            raise Refusal(404, "Not Found")
+
+
 def publish(request: Request, release: Release) -> None:
     """Make a draft public: claims its tag, at the target commit when the tag is new."""
     repo = request.repo
@@ -69,6 +86,7 @@ def create(request: Request) -> Reply:
     tag = str(body.get("tag_name") or "")
     if not tag or re.search(r"[\s~^:?*\[\\]|\.\.|@\{|//|/$|^/|\.lock$", tag):
         raise Refusal(422, "Validation Failed", [{"resource": "Release", "code": "invalid", "field": "tag_name"}])
+    guard_workflows(request, str(body.get("target_commitish") or repo.default_branch))
     release = Release(
         request.world.number(), tag, str(body.get("target_commitish") or repo.default_branch),
         str(body.get("name") or tag), str(body.get("body") or ""), True, bool(body.get("prerelease")),
@@ -108,6 +126,7 @@ def update(request: Request) -> Reply:
     moves = body.get("tag_name", release.tag) != release.tag or body.get("draft")
     if release.immutable and moves:
         raise Refusal(422, IMMUTABLE.format("change the tag of"))
+    guard_workflows(request, str(body.get("target_commitish") or release.target))
     release.tag = body.get("tag_name", release.tag)
     release.target = body.get("target_commitish", release.target)
     release.name, release.body = body.get("name", release.name), body.get("body", release.body)

@@ -104,7 +104,7 @@ class Loopback:
         if path.startswith(STORAGE):
             return self._stored(path, headers), None
         if path.startswith(ARTIFACTS):
-            return self._artifact(method, path, data), None
+            return self._artifact(method, path, data, overwrite=query.get("overwrite") == "true"), None
         base = next((prefix for prefix in (API, UPLOADS) if path.startswith(prefix + "/")), None)
         found = find(method, path.removeprefix(base)) if base else None
         if found is None:
@@ -161,12 +161,15 @@ class Loopback:
                 return _ranged(found[0], headers.get("Range"))
         return Reply(404, raw=b"not found")
 
-    def _artifact(self, method: str, path: str, data: bytes) -> Reply:
+    def _artifact(self, method: str, path: str, data: bytes, *, overwrite: bool) -> Reply:
         owner, name, run, artifact = path.removeprefix(ARTIFACTS + "/").split("/", 3)
         repo = self.world.repositories[f"{owner}/{name}"]
         if method in {"PUT", "POST"}:
-            if any(a.run_id == int(run) and a.name == artifact for a in repo.artifacts.values()):
+            same = [a.id for a in repo.artifacts.values() if a.run_id == int(run) and a.name == artifact]
+            if same and not overwrite:
                 return Reply(409, raw=b"an artifact with this name already exists on the workflow run")
+            for number in same:
+                del repo.artifacts[number]
             return Reply(201, raw=str(repo.upload(int(run), artifact, data)).encode())
         for found in repo.artifacts.values():
             if found.run_id == int(run) and found.name == artifact:

@@ -200,6 +200,32 @@ def test_a_commit_that_was_not_pushed_is_named(loopback: Loopback, tmp_path: Pat
         ledger(loopback, tmp_path / "cache").publish(measured(tmp_path / "r", None), "main")
 
 
+def test_a_commit_with_other_workflows_than_main_is_published_at_main(loopback: Loopback, tmp_path: Path) -> None:
+    repo = loopback.repo(REPOSITORY)
+    measured_commit = repo.commit({".github/workflows/assay.yml": "one"})
+    record = measured(tmp_path / "r", measured_commit)
+    moved = repo.commit({".github/workflows/assay.yml": "two"})  # main moves on while the measurement runs
+    made = ledger(loopback, tmp_path / "cache").publish(record, "main")
+    assert repo.refs[f"refs/tags/{made.tag}"] == moved
+    assert made.sha12 == measured_commit[:12]
+    reader = ledger(loopback, tmp_path / "reader", token=None)
+    assert reader.fetch(reader.publications("main")[0]).digest == record.digest
+
+
+def test_workflows_that_change_between_draft_and_publication(loopback: Loopback, tmp_path: Path) -> None:
+    repo = loopback.repo(REPOSITORY)
+    record = measured(tmp_path / "r", repo.commit({".github/workflows/assay.yml": "one"}))
+    loopback.faults.die_after(3)
+    with pytest.raises(ServiceError):
+        ledger(loopback, tmp_path / "cache").publish(record, "main", extras=BADGE)
+    loopback.faults.clear()
+    assert len(repo.drafts()) == 1
+    repo.commit({".github/workflows/assay.yml": "two"})
+    ledger(loopback, tmp_path / "cache").publish(record, "main", extras=BADGE)
+    assert repo.drafts() == []
+    assert len(repo.published()) == 1
+
+
 def test_a_reader_may_not_publish(loopback: Loopback, repo: Repository, tmp_path: Path) -> None:
     with pytest.raises(Forbidden, match="permissions"):
         ledger(loopback, tmp_path / "cache", token=FORK_TOKEN).publish(

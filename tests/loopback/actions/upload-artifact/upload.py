@@ -32,7 +32,7 @@ def main() -> int:
         for path in dict.fromkeys(files):
             archive.write(path, path.relative_to(_top(roots)))
     run, repository = os.environ["GITHUB_RUN_ID"], os.environ["GITHUB_REPOSITORY"]
-    url = f"{os.environ['LOOPBACK_ARTIFACTS']}/{repository}/{run}/{os.environ['NAME']}"
+    url = f"{os.environ['LOOPBACK_ARTIFACTS']}/{repository}/{run}/{os.environ['NAME']}?overwrite={os.environ['OVERWRITE']}"
     with urllib.request.urlopen(urllib.request.Request(url, packed.getvalue(), method="PUT"), timeout=60) as reply:
         number = reply.read().decode()
     digest = hashlib.sha256(packed.getvalue()).hexdigest()
