@@ -23,10 +23,20 @@ from scipy.special import betainc, betaln
 from assay.baselines.errors import InputError
 from assay.baselines.stats.counts import Floats, Interval, as_counts, as_paired, fraction, settled
 
+
+def _share(weights: Floats) -> Floats:
+    """`weights` over their sum."""
+    return np.asarray(weights / weights.sum())
+
+
 _STAKES = np.geomspace(0.01, 0.99, 40)
 """Stakes, as fractions of the largest that cannot go bankrupt. The best one is about effect / churn (Kelly)."""
-_PRIOR = _STAKES**0.25 / np.sum(_STAKES**0.25)
-"""Weights of the stakes: near uniform in log stake, leaning to the large ones that decide early."""
+_USUAL, _SPREAD = 0.2, 0.8
+"""Where most gates are: a point or two of effect at a churn of 5 to 10%, give or take a factor of e^0.8."""
+_PRIOR = 0.3 * _share(_STAKES**0.25) + 0.7 * _share(np.exp(-0.5 * (np.log(_STAKES / _USUAL) / _SPREAD) ** 2))
+"""Weights of the stakes, fixed before any data: any weights keep the level, these reach a decision with few examples
+over effects and churns from 0 to 30%. At the least favourable of them it takes twice the examples of the best
+stake, which nobody knows in advance; usually 1.4 times."""
 _HALVINGS = 44
 _MANY = 1e12
 

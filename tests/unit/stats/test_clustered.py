@@ -10,6 +10,7 @@ import statsmodels.api as sm
 from scipy.stats import ttest_rel
 
 from assay.baselines.errors import InputError
+from assay.baselines.stats import intervals
 from assay.baselines.stats.clustered import clustered_difference
 
 
@@ -93,6 +94,22 @@ def test_design_effect_counts_the_worth_of_an_example() -> None:
     result = clustered_difference(base, head, np.repeat(np.arange(10), 10))
     # Examples of a cluster are copies of each other: 100 are worth 10, up to the factor (n - 1) / (G - 1) * G / n.
     assert result.design_effect == pytest.approx(10 * 99 / 90)
+
+
+def test_score_interval_of_deflated_counts_where_few_examples_flip() -> None:
+    """1% broken in 200 passages of 5, several of a passage at a time: how often the lower bound is above the truth."""
+    rng = np.random.default_rng(5)
+    codes, runs = np.repeat(np.arange(200), 5), 1500
+    by_t = by_score = 0
+    for _ in range(runs):
+        broken = (rng.random(200) < 0.01 / 0.6)[codes] & (rng.random(1000) < 0.6)
+        result = clustered_difference(broken, np.zeros(1000), codes, confidence=0.9)
+        worth = 1000 / result.design_effect
+        score = intervals.tango(broken.sum() / result.design_effect, 0, worth, confidence=0.9)
+        by_t += result.interval.low > -0.01
+        by_score += score.low > -0.01
+    assert by_t / runs > 0.08
+    assert by_score / runs < 0.06
 
 
 def test_no_flips_do_not_prove_equality() -> None:
