@@ -285,9 +285,10 @@ def _without_accepted(
 ) -> list[Finding]:
     """Take accepted tasks out of the pool, so that what was accepted once does not block again through the pool."""
     kept = [s for s, f in zip(members, judged, strict=False) if f.accepted is None]
-    if len(kept) == len(members) or judged[-1].state is not State.REGRESSED or len(kept) < 2:
+    if len(kept) == len(members):
         return judged
-    rest = measure([pool(kept, pool_limits(policy, group))], policy.alpha, growing=growing)
+    # One task alone is no pool: it has its own hypothesis.
+    rest = measure([pool(kept, pool_limits(policy, group))], policy.alpha, growing=growing) if len(kept) > 1 else []
     again = judge([*family[:-1], *rest], policy.alpha, policy.power)
     return [_accept(f, policy, today) for f in again]
 

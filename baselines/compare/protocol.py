@@ -15,12 +15,9 @@ class ProtocolMismatchError(InputError):
 
     def __init__(self, differences: list[tuple[str, str, str]]) -> None:
         self.differences = differences
-        field, base, head = differences[0]
-        more = f", and {len(differences) - 1} more fields" if len(differences) > 1 else ""
-        super().__init__(
-            f"base and head were measured differently: {field} is {base} in base and {head} in head{more}; "
-            "measure both the same way."
-        )
+        listed = "; ".join(f"{field} is {base} in base and {head} in head" for field, base, head in differences[:4])
+        more = f"; and {len(differences) - 4} more" if len(differences) > 4 else ""
+        super().__init__(f"base and head were measured differently: {listed}{more}. Measure both the same way.")
 
 
 def protocol_differences(base: Evidence, head: Evidence, tasks: Collection[str]) -> list[tuple[str, str, str]]:
