@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +19,9 @@ import requests
 
 from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.ledger.service import Forbidden
+
+if sys.platform != "win32":
+    import fcntl
 
 ATTEMPTS = 6
 BLOCK = 1 << 16
@@ -82,8 +85,8 @@ class Cache:
         partial = self.root / "partial" / hashlib.sha256(f"{remote.url} {remote.sha256}".encode()).hexdigest()[:32]
         partial.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("a+b") as stream:
-            # another process may be at the same file: wait for it, then find its bytes complete
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            if sys.platform != "win32":  # another process may be at the same file: wait, then find its bytes complete
+                fcntl.flock(stream, fcntl.LOCK_EX)
             for again in (True, False):
                 self._fill(remote, stream)
                 if _digest(stream).startswith(remote.sha256):

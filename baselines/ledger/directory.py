@@ -144,6 +144,8 @@ def _copy(source: Path, target: Path) -> None:
 
 def _sync(folder: Path) -> None:
     """Make a rename durable, where the system lets folders be synchronised."""
+    if os.name == "nt":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

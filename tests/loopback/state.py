@@ -184,9 +184,13 @@ class Repository:
         parents: tuple[str, ...] | None = None,
         author: str = "ada",
     ) -> str:
-        """Commit changed files on a branch (None: on no branch) and return the SHA."""
+        """Commit changed files on a branch (None: on no branch) and return the SHA.
+
+        A new branch starts at the default branch's tip; `parents=()` starts a history of its own.
+        """
         with self.world.lock:
             tip = self.refs.get(f"refs/heads/{branch}") if branch is not None else None
+            tip = tip or self.refs.get(f"refs/heads/{self.default_branch}")
             above = parents if parents is not None else ((tip,) if tip else ())
             tree = self.objects.files(self.objects.commit(above[0]).tree) if above else {}
             for path, content in (files or {}).items():
@@ -297,7 +301,7 @@ class Repository:
 
 
 class World:
-    """All repositories, users and tokens of one loopback. The clock advances a second at each reading."""
+    """All repositories, users and tokens of one loopback. The clock starts now and advances a second at each reading."""
 
     def __init__(self, lock: Any) -> None:
         self.lock = lock
@@ -306,7 +310,7 @@ class World:
         self.digests = True
         self._numbers = itertools.count(1001)
         self._ids: dict[str, int] = {}
-        self._clock = datetime(2026, 11, 1, 12, tzinfo=UTC)
+        self._clock = datetime.now(UTC).replace(microsecond=0)
 
     def number(self) -> int:
         return next(self._numbers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_publishing_again_changes_nothing(loopback: Loopback, repo: Repository, 
 
 def kills() -> int:
     """How many requests an undisturbed publication takes."""
-    return 12
+    return 10
 
 
 def test_the_number_of_requests_is_what_the_kill_tests_cover(loopback: Loopback, tmp_path: Path) -> None:
@@ -109,6 +110,27 @@ def test_an_upload_that_broke_off_is_uploaded_again(loopback: Loopback, repo: Re
     loopback.faults.add("half-upload", method="POST", path="assets", times=2)
     ledger(loopback, tmp_path / "cache").publish(record, "main", extras=BADGE)
     complete(repo, record)
+
+
+def test_drafts_that_nobody_completed_for_a_week_are_swept(
+    loopback: Loopback, repo: Repository, tmp_path: Path
+) -> None:
+    def begin(name: str, value: float) -> None:
+        loopback.faults.die_after(4)
+        with pytest.raises(ServiceError):
+            ledger(loopback, tmp_path / "cache").publish(
+                measured(tmp_path / name, repo.sha("main"), value=value), "main"
+            )
+        loopback.faults.clear()
+
+    begin("old", 0.1)
+    begin("new", 0.2)
+    client(loopback).repository.create_git_release("v1", "The next version", "", draft=True)  # somebody's own
+    old, new, own = repo.drafts()
+    now = datetime.now(UTC)
+    old.created, new.created, own.created = now - timedelta(days=8), now - timedelta(days=6), now - timedelta(days=80)
+    ledger(loopback, tmp_path / "cache").publish(measured(tmp_path / "r", repo.sha("main")), "main")
+    assert repo.drafts() == [new, own]
 
 
 def test_digests_are_compared_by_download_where_github_has_none(
