@@ -173,8 +173,8 @@ def _lead(comparison: Comparison) -> str:
         return _moved(gained, comparison)
     if findings and all(f.identical for f in findings):
         return f"All {comparison.examples:,} examples got bit-identical responses."
-    least = max(findings, key=lambda f: f.drop)
-    return _moved(least, comparison, least_of=len(findings))
+    decided = [f for f in findings if not f.accepted] or findings
+    return _moved(max(decided, key=lambda f: f.drop), comparison, least_of=len(decided))
 
 
 def _moved(f: Finding, comparison: Comparison, least_of: int = 0) -> str:
@@ -186,10 +186,9 @@ def _moved(f: Finding, comparison: Comparison, least_of: int = 0) -> str:
             f"The perplexity of {label} {verb} by {abs(100 * f.change):.2f}%, from {text.number(f.base)} to {text.number(f.head)}, "
             f"over {f.n:,} documents ({text.p_phrase(f.p_worse if f.change > 0 else f.p_better)})."
         )
-    verb = "lost" if f.change < 0 else "gained" if f.change > 0 else "kept its score"
-    amount = (
-        f" {abs(100 * f.change):.1f} points, from {f.base:.3f} to {f.head:.3f}" if f.change else f" of {f.base:.3f}"
-    )
+    moved = round(abs(100 * f.change), 1)
+    verb = ("gained" if f.change > 0 else "lost") if moved else "stayed"
+    amount = f" {moved:.1f} points, from {f.base:.3f} to {f.head:.3f}" if moved else f" at {f.head:.3f}"
     counts = (
         f": {text.plural(f.broke, 'example')} broke and {f.fixed:,} {'was' if f.fixed == 1 else 'were'} fixed, of {f.n:,}"
         if (f.broke is not None and f.fixed is not None)
