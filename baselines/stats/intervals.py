@@ -95,9 +95,7 @@ def score(broke: Floats, fixed: Floats, n: Floats, difference: Floats) -> Floats
     linear = (2 * n - ups + downs) * d - ups - downs
     constant = -downs * d * (1 - d)
     root = np.sqrt(np.maximum(linear**2 - 8 * n * constant, 0.0))
-    # Of the two forms of the quadratic's root the one without cancellation.
-    rising = np.maximum(root + linear, np.finfo(float).tiny)
-    q = np.where(linear > 0, -2 * constant / rising, (root - linear) / (4 * n))
+    q = (root - linear) / (4 * n)
     spread = np.sqrt(np.maximum(n * (2 * q + d * (1 - d)), 0.0))
     gap = ups - downs - n * d
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -131,6 +131,14 @@ def test_few_clusters_cannot_be_significant_by_accident() -> None:
     assert clustered_difference(head, base, np.repeat([0, 1], 10)).p_worse == 0.75
 
 
+def test_p_values_go_no_further_than_flipping_whole_clusters() -> None:
+    """Three passages lose nearly the same: t would give p < 0.001, and 3 signs can agree by chance once in 8."""
+    head = np.repeat([0.50, 0.51, 0.52], 10)
+    result = clustered_difference(np.ones(30), head, np.repeat([0, 1, 2], 10))
+    assert result.standard_error < 0.01
+    assert (result.p_worse, result.p_better) == (0.125, 0.875)
+
+
 @pytest.mark.parametrize(
     ("base", "head", "codes", "message"),
     [

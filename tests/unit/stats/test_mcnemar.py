@@ -88,6 +88,11 @@ def test_equal_counts_are_no_evidence_with_or_without_correction() -> None:
     assert mcnemar.asymptotic([1, 7, 0], [1, 7, 0], continuity=True) == pytest.approx([1.0, 1.0, 1.0])
 
 
+def test_midp_of_equal_counts() -> None:
+    # 1 - P[X = n/2] / 2: with 3 and 3, 1 - (20 / 64) / 2; with nothing discordant, 1 - 1/2.
+    assert mcnemar.midp([3, 0], [3, 0]) == pytest.approx([1 - 10 / 64, 0.5])
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 20])
 def test_agrees_with_enumeration(n: int) -> None:
     """Every one of the 2^n ways to assign n discordant pairs, counted."""

@@ -39,6 +39,13 @@ def test_agrees_with_enumeration(values: list[int]) -> None:
     assert result.p_two_sided == pytest.approx(np.mean(np.abs(sums) >= abs(d.sum()) - 1e-9))
 
 
+def test_sums_that_tie_up_to_rounding_count_as_ties() -> None:
+    # 0.1 + 0.2 - 0.3 is 5.6e-17 in floating point; as tenths, 5 of the 8 sums are at most 0, and 5 at least 0.
+    for d in ([0.1, 0.2, -0.3], [-0.1, -0.2, 0.3], [0.3, -0.1, -0.2], [-0.3, 0.2, 0.1]):
+        result = paired_permutation(np.zeros(3), d)
+        assert (result.p_worse, result.p_better, result.p_two_sided) == (0.625, 0.625, 1.0)
+
+
 def test_binary_scores_are_mcnemars_exact_test() -> None:
     for b, c in [(8, 4), (0, 3), (12, 0), (0, 0)]:
         base = np.array([1] * b + [0] * c + [1] * 50)

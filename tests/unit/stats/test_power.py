@@ -129,6 +129,12 @@ def test_more_is_needed_for_less(churn: float, drop: float) -> None:
     assert power.examples_to_detect(min(churn + 0.05, 1), drop) >= base - 1e-9
 
 
+def test_a_drop_needs_at_least_its_own_churn() -> None:
+    assert power.examples_to_detect(0.01, 0.03) == power.examples_to_detect(0.03, 0.03)
+    assert power.detection_power(200, 0.0, 0.03) == power.detection_power(200, 0.03, 0.03)
+    assert power.smallest_detectable_drop(200, 0.0) == pytest.approx(float(power.smallest_detectable_drop(200, 0.01)))
+
+
 def test_no_drop_is_never_detected() -> None:
     assert math.isinf(power.examples_to_detect(0.1, 0.0))
     assert math.isinf(power.examples_to_detect(0.1, -0.02))
