@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
-from scipy.stats import multinomial, norm
+from scipy.stats import binom, multinomial, norm
 from statsmodels.stats.proportion import proportion_confint
 
 from assay.baselines.errors import InputError
@@ -173,6 +173,19 @@ def test_one_sided_coverage_at_gate_sizes() -> None:
         counts = rng.multinomial(n, [(churn + drop) / 2, (churn - drop) / 2, 1 - churn], size=20_000)
         low = intervals.tango(counts[:, 0], counts[:, 1], n, 0.9).low
         assert np.mean(low <= -drop) == pytest.approx(0.95, abs=0.008)
+
+
+@pytest.mark.parametrize(("n", "churn"), [(200, 0.06), (200, 0.16), (1000, 0.06), (1000, 0.16), (4000, 0.16)])
+def test_a_drop_of_the_margin_is_called_harmless_in_five_per_cent(n: int, churn: float) -> None:
+    """Exactly, over all numbers of discordant examples and all splits of them."""
+    drop, total = 0.01, 0.0
+    reach = 7 * math.sqrt(n * churn)
+    for discordant in range(max(0, int(n * churn - reach)), int(n * churn + reach) + 1):
+        broke = np.arange(discordant + 1)
+        chance = binom.pmf(discordant, n, churn) * binom.pmf(broke, discordant, (churn + drop) / (2 * churn))
+        low = intervals.tango(broke, discordant - broke, n, 0.9).low
+        total += chance[low > -drop].sum()
+    assert total == pytest.approx(0.05, abs=0.0015)
 
 
 def test_fractional_counts_scale_with_the_design_effect() -> None:
