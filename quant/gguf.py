@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -35,7 +34,9 @@ def rebuild_checkpoint(gguf: Path, out: Path, *, dtype: str = "float32") -> Path
         tokenizer = transformers.AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{gguf} cannot be read ({type(error).__name__}: {reason}): transformers may not know its architecture.") from error
+        raise InputError(
+            f"{gguf} cannot be read ({type(error).__name__}: {reason}): transformers may not know its architecture."
+        ) from error
     config = loaded.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -47,8 +48,8 @@ def rebuild_checkpoint(gguf: Path, out: Path, *, dtype: str = "float32") -> Path
     try:
         model.save_pretrained(staging)
         tokenizer.save_pretrained(staging)
-        os.chmod(staging, 0o755)
-        os.rename(staging, out)
+        staging.chmod(0o755)
+        staging.rename(out)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return out

@@ -48,7 +48,18 @@ def order_rows(
     ordered = table.take(pa.array(order))
     numbers = pa.array(number_occurrences(series_keys(ordered)), type=pa.int32())
     index = SCHEMA.get_field_index("occurrence")
-    return ordered.set_column(index, SCHEMA.field(index), numbers).unify_dictionaries().combine_chunks()
+    return _canonical(ordered.set_column(index, SCHEMA.field(index), numbers))
+
+
+def _canonical(table: pa.Table) -> pa.Table:
+    """The table with dictionaries in order of appearance, so that equal measurements are equal files."""
+    columns = []
+    for field in SCHEMA:
+        column = table.column(field.name)
+        if pa.types.is_dictionary(field.type):
+            column = column.cast(field.type.value_type).combine_chunks().dictionary_encode()
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=SCHEMA).combine_chunks()
 
 
 def series_keys(table: pa.Table, *, occurrence: bool = False, doc: bool = False) -> list[bytes]:

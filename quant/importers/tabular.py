@@ -25,7 +25,10 @@ COLUMNS = ("id", "score", "task", "metric", "weight", "cluster", "answer", "text
 def read(source: Path, bounds: tuple[float, float] | None = None) -> Results:
     """Rows of a table. Raises `InputError` for missing or unknown columns, duplicate ids and scores that are no numbers."""
     table = _table(source)
-    names = [name.strip().lower() for name in table.column_names]
+    try:
+        names = [name.strip().lower() for name in table.column_names]
+    except UnicodeDecodeError:
+        raise InputError(f"{source} has column names that are not UTF-8 text: save it as UTF-8.") from None
     if len(set(names)) != len(names):
         raise InputError(f"{source} has a column twice: give each of {', '.join(COLUMNS)} once.")
     for needed in ("id", "score"):
@@ -35,9 +38,12 @@ def read(source: Path, bounds: tuple[float, float] | None = None) -> Results:
             )
     if not table.num_rows:
         raise InputError(f"{source} has no rows: there is nothing to compare.")
-    columns: dict[str, list[Any]] = {
-        name: table.column(index).to_pylist() for index, name in enumerate(names) if name in COLUMNS
-    }
+    try:
+        columns: dict[str, list[Any]] = {
+            name: table.column(index).to_pylist() for index, name in enumerate(names) if name in COLUMNS
+        }
+    except UnicodeDecodeError:
+        raise InputError(f"{source} has text that is not UTF-8: save it as UTF-8.") from None
     rows = _rows(columns, table.num_rows, source)
     metrics = _metrics(rows, "weight" in columns, bounds, source)
     tasks = tasks_of(rows, metrics)

@@ -36,13 +36,17 @@ class Arithmetic:
             TaskPlan(
                 name,
                 size,
-                (MetricPlan("word_perplexity", scale="loglik", direction="lower", primary=True),)
-                if name in self.loglik
-                else (MetricPlan("acc", chance=0.25), MetricPlan("acc_norm", chance=0.25, primary=True)),
+                (
+                    (MetricPlan("word_perplexity", scale="loglik", direction="lower", primary=True),)
+                    if name in self.loglik
+                    else (MetricPlan("acc", chance=0.25), MetricPlan("acc_norm", chance=0.25, primary=True))
+                ),
             )
             for name, size in self.sizes.items()
         ]
-        return Plan(Subject(name=self.name, digest=f"sha256:{self.name}"), {"batch_size": 1, **self.protocol}, tuple(tasks))
+        return Plan(
+            Subject(name=self.name, digest=f"sha256:{self.name}"), {"batch_size": 1, **self.protocol}, tuple(tasks)
+        )
 
     def measure(self, task: str, indices: Sequence[int]) -> list[Row]:
         if self.break_after is not None and len(self.asked) >= self.break_after:
@@ -57,8 +61,8 @@ class Arithmetic:
                 rows.append(Row(task, "word_perplexity", "none", key, index, -2.0 * (index + 1), float(index + 1)))
                 continue
             score = float(self.right(content))
-            for metric in ("acc", "acc_norm"):
-                rows.append(Row(task, metric, "none", key, index, score, response=response_key(score), text=f"question {content}"))
+            found = {"response": response_key(score), "text": f"question {content}"}
+            rows += [Row(task, metric, "none", key, index, score, **found) for metric in ("acc", "acc_norm")]
         return rows
 
     def measures(self) -> dict[str, Metric]:

@@ -138,7 +138,9 @@ def test_batches_do_not_change_rows(module: str, run: Any, tmp_path: Path) -> No
 
 
 def test_latency_has_an_interval(module: str, run: Any, tmp_path: Path) -> None:
-    metric = run(classifier(module, "exact", "pairs", latency=True), Sampling(examples=5), tmp_path / "r").record.evidence.metrics["latency"]
+    metric = run(
+        classifier(module, "exact", "pairs", latency=True), Sampling(examples=5), tmp_path / "r"
+    ).record.evidence.metrics["latency"]
     assert metric.low is not None
     assert metric.high is not None
     assert 0 < metric.low <= metric.value <= metric.high
@@ -160,7 +162,9 @@ def test_latency_has_an_interval(module: str, run: Any, tmp_path: Path) -> None:
         ("pairs", "pairs", "return a torch"),
     ],
 )
-def test_mistakes_in_user_code_are_one_line(module: str, run: Any, tmp_path: Path, model: str, dataset: str, message: str) -> None:
+def test_mistakes_in_user_code_are_one_line(
+    module: str, run: Any, tmp_path: Path, model: str, dataset: str, message: str
+) -> None:
     with pytest.raises(InputError, match=message) as caught:
         run(classifier(module, model, dataset), Sampling(), tmp_path / "r")
     assert "\n" not in str(caught.value)
@@ -169,6 +173,8 @@ def test_mistakes_in_user_code_are_one_line(module: str, run: Any, tmp_path: Pat
 
 def test_specs_that_name_nothing(module: str) -> None:
     with pytest.raises(InputError, match="not of the form"):
-        classifier(module, "exact", "pairs", task="t").__class__(ClassifierOptions("models", f"{module}:pairs")).prepare()
+        classifier(module, "exact", "pairs", task="t").__class__(
+            ClassifierOptions("models", f"{module}:pairs")
+        ).prepare()
     with pytest.raises(InputError, match="no module absent_module"):
         Classifier(ClassifierOptions("absent_module:f", f"{module}:pairs")).prepare()

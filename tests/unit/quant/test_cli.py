@@ -50,7 +50,9 @@ CLASSIFIER = ("--dataset", "cli_user_code:data", "--device", "cpu")
 
 
 def test_evaluate_then_grow_against_the_record(folder: Path) -> None:
-    printed = json.loads(invoke("--model", "cli_user_code:net", *CLASSIFIER, "--examples", "600", "--out", "base", "--json"))
+    printed = json.loads(
+        invoke("--model", "cli_user_code:net", *CLASSIFIER, "--examples", "600", "--out", "base", "--json")
+    )
     base = read_record(folder / "base", expect=printed["digest"])
     assert printed["metrics"]["data/acc"]["n"] == 600
     assert base.evidence.provenance.commit == "a" * 40
@@ -71,7 +73,19 @@ def test_evaluate_then_grow_against_the_record(folder: Path) -> None:
 def test_a_protocol_that_differs_is_refused_before_measuring(folder: Path) -> None:
     invoke("--model", "cli_user_code:net", *CLASSIFIER, "--examples", "300", "--out", "base")
     with pytest.raises(InputError, match="batch_size is 16 in base and 8 in head"):
-        invoke("--model", "cli_user_code:bad", *CLASSIFIER, "--batch-size", "8", "--base", "base", "--examples", "300", "--out", "head")
+        invoke(
+            "--model",
+            "cli_user_code:bad",
+            *CLASSIFIER,
+            "--batch-size",
+            "8",
+            "--base",
+            "base",
+            "--examples",
+            "300",
+            "--out",
+            "head",
+        )
     assert not (folder / "head").exists()
 
 

@@ -21,7 +21,11 @@ Run = Callable[..., Outcome]
 
 
 def docs(table: pa.Table, task: str = "t") -> list[int]:
-    rows = [(t, d) for t, d, m in zip(*(table.column(c).to_pylist() for c in ("task", "doc_id", "metric")), strict=True) if m != "acc"]
+    rows = [
+        (t, d)
+        for t, d, m in zip(*(table.column(c).to_pylist() for c in ("task", "doc_id", "metric")), strict=True)
+        if m != "acc"
+    ]
     return [doc for name, doc in rows if name == task]
 
 
@@ -39,7 +43,9 @@ def test_a_fixed_sample_is_the_head_of_the_permutation(arithmetic: Any, run: Run
 
 
 def test_the_rows_do_not_depend_on_the_chunk(arithmetic: Any, run: Run, tmp_path: Path) -> None:
-    tables = [run(arithmetic(twins=5), Sampling(chunk=chunk), tmp_path / str(chunk)).record.rows for chunk in (1, 7, 1000)]
+    tables = [
+        run(arithmetic(twins=5), Sampling(chunk=chunk), tmp_path / str(chunk)).record.rows for chunk in (1, 7, 1000)
+    ]
     assert tables[0].equals(tables[1])
     assert tables[0].equals(tables[2])
 
@@ -77,7 +83,9 @@ def test_a_growing_sample_stops_when_decided(arithmetic: Any, run: Run, tmp_path
 
 
 def test_an_undecided_sample_grows_to_the_cap(arithmetic: Any, run: Run, tmp_path: Path) -> None:
-    outcome = run(arithmetic(), Sampling(grow=True, chunk=20, cap=70), tmp_path / "r", decide=lambda plan: lambda *a: set())
+    outcome = run(
+        arithmetic(), Sampling(grow=True, chunk=20, cap=70), tmp_path / "r", decide=lambda plan: lambda *a: set()
+    )
     assert len(docs(outcome.record.rows)) == 70
 
 
@@ -96,7 +104,9 @@ def test_an_interrupted_run_continues(arithmetic: Any, run: Run, tmp_path: Path,
 
 
 @pytest.mark.parametrize("change", [{"name": "other"}, {"protocol": {"batch_size": 2}}, {"sizes": {"t": 99}}])
-def test_another_subject_or_protocol_starts_over(arithmetic: Any, run: Run, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_another_subject_or_protocol_starts_over(
+    arithmetic: Any, run: Run, tmp_path: Path, change: dict[str, Any]
+) -> None:
     out = tmp_path / "r"
     with pytest.raises(ServiceError):
         run(arithmetic(break_after=40, error=KeyboardInterrupt()), Sampling(chunk=20), out)
@@ -168,7 +178,9 @@ def test_a_base_that_lacks_rows_is_refused_without_its_checkpoint(arithmetic: An
 def test_another_base_checkpoint_is_refused(arithmetic: Any, run: Run, tmp_path: Path) -> None:
     base = run(arithmetic(name="base"), Sampling(examples=20), tmp_path / "base").record
     with pytest.raises(InputError, match="--base-checkpoint has digest"):
-        run(arithmetic(name="head"), Sampling(examples=60), tmp_path / "head", base=Base(base, arithmetic(name="third")))
+        run(
+            arithmetic(name="head"), Sampling(examples=60), tmp_path / "head", base=Base(base, arithmetic(name="third"))
+        )
 
 
 def test_preflight_runs_before_anything_is_measured(arithmetic: Any, run: Run, tmp_path: Path) -> None:

@@ -88,8 +88,13 @@ def test_bounded_scores_stay_in_their_range() -> None:
 
 
 def test_metrics_without_a_score_per_example_are_left_out() -> None:
-    plans, skipped = plan_metrics(["acc", "acc_norm", "f1", "brier_score"], ["none"], output_type="multiple_choice", chance=0.25)
-    assert [(p.name, p.primary, p.scale, p.chance) for p in plans] == [("acc", False, "binary", 0.25), ("acc_norm", True, "binary", 0.25)]
+    plans, skipped = plan_metrics(
+        ["acc", "acc_norm", "f1", "brier_score"], ["none"], output_type="multiple_choice", chance=0.25
+    )
+    assert [(p.name, p.primary, p.scale, p.chance) for p in plans] == [
+        ("acc", False, "binary", 0.25),
+        ("acc_norm", True, "binary", 0.25),
+    ]
     assert skipped == ["f1", "brier_score"]
 
 

@@ -48,7 +48,9 @@ def test_target(sampling: Sampling, expected: int) -> None:
     assert sampling.target(TaskPlan("t", 500, (MetricPlan("acc"),))) == expected
 
 
-@pytest.mark.parametrize("wrong", [{"examples": 0}, {"chunk": 0}, {"cap": -1}, {"seed": -1}, {"grow": True, "examples": 5}])
+@pytest.mark.parametrize(
+    "wrong", [{"examples": 0}, {"chunk": 0}, {"cap": -1}, {"seed": -1}, {"grow": True, "examples": 5}]
+)
 def test_impossible_samplings_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InputError, match="--"):
         Sampling(**wrong)  # type: ignore[arg-type]
