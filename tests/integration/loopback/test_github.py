@@ -325,6 +325,15 @@ def test_a_server_that_stays_down_is_given_up_after_the_attempts(loopback: Loopb
     assert len(loopback.requests("GET", "/pulls/1")) == 4
 
 
+def test_waiting_for_a_server_is_bounded_too(loopback: Loopback, repo: Repository) -> None:
+    slept: list[float] = []
+    waiting = patience(seconds=2.0, attempts=50, sleep=slept.append)
+    loopback.faults.add("status", status=503, times=100)
+    with pytest.raises(ServiceError, match="503"):
+        client(loopback, waiting=waiting).pull(1)
+    assert 0 < sum(slept) <= 2.0
+
+
 def test_artifacts_are_downloaded_through_failures(loopback: Loopback, repo: Repository, tmp_path: Path) -> None:
     run = repo.start_run(repo.refs["refs/heads/feature"], branch="feature")
     artifact = repo.upload(run, "evidence", {"a": b"1" * 100})

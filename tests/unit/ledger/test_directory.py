@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -133,6 +134,23 @@ def test_publishers_race_to_one_publication(ledger: DirectoryLedger, record: Rec
     assert files(ledger) == [f"{made[0].tag}/evidence.json", f"{made[0].tag}/rows.parquet"]
 
 
+def test_a_publication_appears_with_all_of_its_files(ledger: DirectoryLedger, record: Record, tmp_path: Path) -> None:
+    place = ledger.root / f"baseline/main/ab12cd34ef56/evaluation/{record.digest[:12]}"
+    first_sight: list[str] = []
+
+    def watch() -> None:
+        until = time.monotonic() + 20
+        while not first_sight and time.monotonic() < until:
+            with contextlib.suppress(FileNotFoundError):
+                first_sight.extend(sorted(path.name for path in place.iterdir()) or ["nothing"])
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    ledger.publish(record, "main", folder=tmp_path / "record", extras={"large.bin": bytes(40_000_000)})
+    watcher.join()
+    assert first_sight == ["evidence.json", "large.bin", "rows.parquet"]
+
+
 PUBLISHER = """
 import sys
 from pathlib import Path
@@ -140,7 +158,7 @@ from assay.baselines.ledger.directory import DirectoryLedger
 from tests.loopback.fixtures import measured
 root, scratch = Path(sys.argv[1]), Path(sys.argv[2])
 for index in range(100000):
-    record = measured(scratch / "r", "ab12cd34ef56" + "0" * 28, value=index / 1e6 + float(sys.argv[3]), rows=20_000)
+    record = measured(scratch / "r", "ab12cd34ef56" + "0" * 28, value=index / 1e6 + float(sys.argv[3]), rows=200_000)
     DirectoryLedger(root).publish(record, "main", folder=scratch / "r")
     print(index, flush=True)
 """
@@ -158,7 +176,13 @@ def test_a_publisher_killed_at_any_moment_leaves_only_whole_publications(
         )  # fmt: skip
         assert process.stdout is not None
         assert process.stdout.readline() == b"0\n"
-        time.sleep(0.05 + 0.037 * round_)
+        seen: set[str] = set()
+        until = time.monotonic() + 0.2 + 0.037 * round_
+        while time.monotonic() < until:  # a reader at the same time finds only what it can read
+            for publication in ledger.publications("main"):
+                if publication.tag not in seen:
+                    assert ledger.fetch(publication).rows is not None
+                    seen.add(publication.tag)
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
