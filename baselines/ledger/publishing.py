@@ -22,6 +22,8 @@ from assay.baselines.ledger.service import Forbidden, again, speaking
 from assay.baselines.ledger.tags import Piece
 
 PER_PAGE = 100
+TIMED_PAGES = 3
+"""Pages of releases that are read for their times before the rest is left undated."""
 ABANDONED = timedelta(days=7)
 TYPES = {".json": "application/json", ".svg": "image/svg+xml", ".parquet": "application/vnd.apache.parquet"}
 
@@ -48,6 +50,29 @@ class Releases:
             self._fill(release, found)
         self._sweep(tag)
         return replace(publication, created=moment(release))
+
+    def tags(self, branch: str) -> list[Publication]:
+        """What the tags of a branch's publications say."""
+        with speaking(f"list the baselines of {branch}"):
+            try:
+                refs = self.ask("GET", f"/git/matching-refs/tags/baseline/{quote(branch)}/")
+            except GithubException as error:
+                if error.status == 409:  # the repository is empty
+                    return []
+                raise
+            found = [parse_tag(str(ref["ref"])) for ref in refs]
+        return [tag for tag in found if tag is not None and tag.branch == branch]
+
+    def times(self, tags: set[str]) -> tuple[dict[str, datetime | None], bool]:
+        """When releases were published, by tag, among the newest ones; and whether that was all that there are."""
+        found: dict[str, datetime | None] = {}
+        with speaking("list releases"):
+            for page in range(1, TIMED_PAGES + 1):
+                listed = self.ask("GET", "/releases", parameters={"per_page": PER_PAGE, "page": page})
+                found |= {str(item["tag_name"]): moment(item) for item in listed if not item["draft"]}
+                if len(listed) < PER_PAGE or tags <= found.keys():
+                    return found, True
+        return found, False
 
     def published(self, tag: str) -> Json | None:
         """The release of a tag; drafts have none."""

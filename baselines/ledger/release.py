@@ -23,7 +23,7 @@ from requests.adapters import HTTPAdapter
 
 from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.evidence import MAX_JSON_BYTES
-from assay.baselines.ledger import Publication, parse_tag
+from assay.baselines.ledger import Publication
 from assay.baselines.ledger.cache import Cache
 from assay.baselines.ledger.publishing import Json, Releases, moment
 from assay.baselines.ledger.service import Forbidden, speaking
@@ -76,24 +76,23 @@ class ReleaseLedger:
             raise last or ServiceError(f"GitHub could not publish {publication.tag}: run this again.")
 
     def publications(self, branch: str, kind: str | None = None) -> list[Publication]:
-        """See `Ledger`. One request, and one more for each of several publications of one commit and kind.
+        """See `Ledger`. Usually two requests: the branch's tags, and the newest releases for their times.
 
-        `created` is known only where it is needed to choose: when a commit has several publications of a kind.
+        A tag without its release (an interrupted prune) is left out. Beyond the newest few hundred releases `created`
+        is None, except where it is needed to choose: when a commit has several publications of a kind.
         """
-        operation = f"list the baselines of {branch}"
-        with speaking(operation):
-            try:
-                refs = self._releases.ask("GET", f"/git/matching-refs/tags/baseline/{quote(branch)}/")
-            except GithubException as error:
-                if error.status == 409:  # the repository is empty
-                    return []
-                raise
-            tags = [parse_tag(str(ref["ref"])) for ref in refs]
-        found = [tag for tag in tags if tag is not None and tag.branch == branch and kind in {None, tag.kind}]
+        found = [tag for tag in self._releases.tags(branch) if kind in {None, tag.kind}]
+        if not found:
+            return []
+        times, all_seen = self._releases.times({publication.tag for publication in found})
         shared = Counter((publication.sha12, publication.kind) for publication in found)
         known = []
         for publication in found:
-            if shared[publication.sha12, publication.kind] == 1:
+            if publication.tag in times:
+                known.append(replace(publication, created=times[publication.tag]))
+            elif all_seen:
+                continue
+            elif shared[publication.sha12, publication.kind] == 1:
                 known.append(publication)
             elif (release := self._releases.published(publication.tag)) is not None:
                 known.append(replace(publication, created=moment(release)))

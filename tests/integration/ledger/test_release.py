@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.loopback import FORK_TOKEN, Loopback, Repository
 from tests.loopback.fixtures import REPOSITORY, client, ledger, measured
+from tests.loopback.state import Release
 
 from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.ledger import Publication
@@ -188,6 +189,49 @@ def test_publishers_of_different_records_both_stay(loopback: Loopback, repo: Rep
     found = reader.publications("main")
     assert {reader.fetch(publication).digest for publication in found} == {record.digest for record in records}
     assert all(publication.created is not None for publication in found)  # two of one commit: the newest is chosen
+
+
+def test_publications_are_dated_and_whole(loopback: Loopback, tmp_path: Path) -> None:
+    repo = loopback.repo(REPOSITORY)
+    here = ledger(loopback, tmp_path / "cache")
+    made = [here.publish(measured(tmp_path / f"r{i}", repo.commit({"a": str(i)})), "main") for i in range(3)]
+    (gone,) = repo.published(made[1].tag)
+    del repo.releases[gone.id]  # a prune that was interrupted: the release is gone, its tag is not
+    loopback.log.clear()
+    assert sorted(here.publications("main")) == sorted([made[0], made[2]])
+    assert len(loopback.log) == 2
+    assert [here.complete(publication) for publication in made] == [True, False, True]
+
+
+def test_old_publications_among_many_releases_stay_in_sight(loopback: Loopback, tmp_path: Path) -> None:
+    repo = loopback.repo(REPOSITORY)
+    here = ledger(loopback, tmp_path / "cache")
+    head = repo.commit({"a": "1"})
+    old = here.publish(measured(tmp_path / "old", head), "main")
+    twins = [here.publish(measured(tmp_path / f"t{i}", repo.commit({"a": "2"}), value=i / 9), "main") for i in (1, 2)]
+    same = here.publish(measured(tmp_path / "same", head, value=0.9), "main")
+    new_head = repo.commit({"a": "3"})
+    for index in range(310):  # the repository's own releases
+        number = loopback.world.number()
+        repo.releases[number] = Release(
+            number,
+            f"v{index}",
+            new_head,
+            f"v{index}",
+            "",
+            False,
+            False,
+            "ada",
+            loopback.world.now(),
+            loopback.world.now(),
+        )
+    found = {publication.tag: publication for publication in here.publications("main")}
+    assert found.keys() == {publication.tag for publication in (old, *twins, same)}
+    assert found[twins[0].tag].created is None  # alone at its commit: nothing to choose
+    assert (found[old.tag].created, found[same.tag].created) == (old.created, same.created)
+    chosen = baseline(here, "main", "evaluation", history(client(loopback).repository, head))
+    assert chosen is not None
+    assert chosen.publication.tag == same.tag  # the newer of the two
 
 
 def test_a_tag_that_holds_something_else_is_never_overwritten(loopback: Loopback, tmp_path: Path) -> None:
