@@ -98,8 +98,10 @@ def observe(
         "now": now or datetime.now(UTC),
         "event": facts,
         "check_name": check_name,
-        "check_id": _own_check(repository, facts, check_name),
     }
+    check = _own_check(repository, facts, check_name)
+    if check is not None:
+        common |= {"check_id": check.id, "check_completed": check.status == "completed"}
     if facts.action in ("requested", "in_progress"):
         return [(Snapshot(**common), {})]
     run = repository.run(facts.run_id) if facts.run_id else None
@@ -165,9 +167,13 @@ def load(path: Path) -> tuple[Snapshot, dict[str, Record]]:
     return snapshot, {digest: read_record(path.parent / "evidence" / digest, expect=digest) for digest in sorted(named)}
 
 
-def _own_check(repository: Repository, facts: EventFacts, name: str) -> int | None:
+def _own_check(repository: Repository, facts: EventFacts, name: str) -> Any | None:
     wanted = external_id(facts.run_id, facts.attempt)
-    return max((c.id for c in repository.checks(facts.head_sha, name) if c.external_id == wanted), default=None)
+    return max(
+        (c for c in repository.checks(facts.head_sha, name) if c.external_id == wanted),
+        key=lambda c: c.id,
+        default=None,
+    )
 
 
 def _measurements(

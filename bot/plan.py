@@ -52,6 +52,8 @@ def plan(snapshot: Snapshot, records: Mapping[str, Record]) -> Plan:
     event = snapshot.event
     if event.name == "workflow_run" and event.action in ("requested", "in_progress"):
         return _opening(snapshot)
+    if snapshot.pull is None:
+        return _superseded(snapshot)
     configuration, problem = _configuration(snapshot)
     results = _results(snapshot, records, configuration, problem)
     if not results:
@@ -80,6 +82,24 @@ def _opening(snapshot: Snapshot) -> Plan:
     return Plan(
         [OpenCheck(snapshot.check_name, event.head_sha, external_id(event.run_id, event.attempt), event.run_url)]
     )
+
+
+def _superseded(snapshot: Snapshot) -> Plan:
+    """No open pull request has this head any more: an open check is closed, and a verdict that was given stands."""
+    event = snapshot.event
+    if snapshot.check_id is None or snapshot.check_completed:
+        return Plan([])
+    close = CloseCheck(
+        check_id=snapshot.check_id,
+        name=snapshot.check_name,
+        head_sha=event.head_sha,
+        external_id=external_id(event.run_id, event.attempt),
+        details_url=event.run_url,
+        conclusion=Conclusion.NEUTRAL,
+        title="Superseded: no open pull request has this commit as its head",
+        summary="The pull request has a newer head, or is closed. The newer head has a check of its own.",
+    )
+    return Plan([close], None, Conclusion.NEUTRAL)
 
 
 def _configuration(snapshot: Snapshot) -> tuple[Configuration, str]:

@@ -100,6 +100,8 @@ class Snapshot(Strict):
     """Why the baseline could not be fetched, if it could not."""
     check_id: int | None = None
     """The check that this run's `requested` event opened."""
+    check_completed: bool = False
+    """Whether that check has a conclusion already."""
     check_name: str = "assay"
     may_comment: bool = True
     """False for the read-only token that a fork's own workflow gets."""
