@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.baselines.errors import InputError
+from assay.baselines.errors import AssayError, InputError
 from assay.baselines.evidence import Evidence, Provenance
 
 if TYPE_CHECKING:
@@ -131,9 +132,19 @@ An interrupted run continues with the same command. Exit codes: 0 measured, 2 ba
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder of the record that is written."
 )
+@click.option("--debug", is_flag=True, help="Print the traceback of an error, also of one in your own code.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def evaluate(**options: Any) -> None:
     """Measure a checkpoint or classifier, example by example, and write the evidence to a folder."""
+    try:
+        _evaluate(options)
+    except AssayError:
+        if options["debug"]:
+            traceback.print_exc()
+        raise
+
+
+def _evaluate(options: Mapping[str, Any]) -> None:
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

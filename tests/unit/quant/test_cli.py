@@ -26,6 +26,9 @@ def net(spoil=0.0):
 
 def bad():
     return net(0.9)
+
+def failing():
+    raise RuntimeError("weights are missing")
 """
 
 
@@ -127,3 +130,12 @@ def test_import(folder: Path) -> None:
     assert record.evidence.provenance.commit == "a" * 40
     result = CliRunner().invoke(import_results, ["scores.csv", "--out", "r", "--low", "1"])
     assert isinstance(result.exception, InputError)
+
+
+def test_debug_shows_where_user_code_failed(folder: Path) -> None:
+    arguments = ["--model", "cli_user_code:failing", *CLASSIFIER, "--out", "r"]
+    quiet, loud = (CliRunner().invoke(evaluate, [*arguments, *extra]) for extra in ((), ("--debug",)))
+    assert isinstance(quiet.exception, InputError)
+    assert "raised RuntimeError: weights are missing" in str(quiet.exception)
+    assert "Traceback" not in quiet.stderr
+    assert "in failing" in loud.stderr
