@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import shutil
 import tempfile
@@ -53,3 +54,20 @@ def rebuild_checkpoint(gguf: Path, out: Path, *, dtype: str = "float32") -> Path
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return out
+
+
+def main() -> None:
+    """`python -m assay.quant.gguf FILE OUT [--dtype bfloat16]`: rebuild a checkpoint."""
+    parser = argparse.ArgumentParser(description="Write a GGUF file as a checkpoint of floating-point weights.")
+    parser.add_argument("gguf", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+    options = parser.parse_args()
+    try:
+        print(rebuild_checkpoint(options.gguf, options.out, dtype=options.dtype))
+    except InputError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@ models are at chance when they have to name a letter, which no gate can see a lo
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -134,3 +135,23 @@ def _by_subject(path: Path) -> dict[str, list[str]]:
 def _write(out_dir: Path, name: str, config: dict[str, Any]) -> str:
     write_atomically(out_dir / f"{name}.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
     return name
+
+
+def main() -> None:
+    """`python -m assay.quant.tasks DATA OUT [--subjects a,b]`: write the task files and print the tasks' names."""
+    parser = argparse.ArgumentParser(description="Write lm-eval task files for evaluation data on this machine.")
+    parser.add_argument(
+        "data", type=Path, help="folder with hellaswag_val.jsonl, mmlu_test.jsonl, wikitext2_test.jsonl"
+    )
+    parser.add_argument("out", type=Path, help="folder of the task files, for assay evaluate --include-path")
+    parser.add_argument("--subjects", help="MMLU subjects that get a task of their own, by commas [default: all]")
+    options = parser.parse_args()
+    subjects = None if options.subjects is None else [name for name in options.subjects.split(",") if name]
+    try:
+        print("\n".join(write_local_tasks(options.data, options.out, subjects)))
+    except InputError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()
