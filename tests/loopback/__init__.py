@@ -1,10 +1,10 @@
 """A GitHub on 127.0.0.1 for tests: stateful, REST over HTTP, spoken to by unmodified clients.
 
-    with Loopback() as github:
-        repo = github.repo("acme/widgets")
-        head = repo.commit({"weights.txt": "1"})
-        secret = github.token(job_token(contents="write"))
-        Github(auth=Auth.Token(secret), base_url=github.url)
+with Loopback() as github:
+    repo = github.repo("acme/widgets")
+    head = repo.commit({"weights.txt": "1"})
+    secret = github.token(job_token(contents="write"))
+    Github(auth=Auth.Token(secret), base_url=github.url)
 """
 
 from .description import description, install

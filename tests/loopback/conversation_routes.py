@@ -33,7 +33,9 @@ def body_of(request: Request, resource: str) -> str:
         raise Refusal(422, "Validation Failed", [{"resource": resource, "code": "missing_field", "field": "body"}])
     if len(body) > COMMENT_LIMIT:
         problem = {"resource": resource, "code": "unprocessable", "field": "data"}
-        raise Refusal(422, "Validation Failed", [problem | {"message": "Body is too long (maximum is 65536 characters)"}])
+        raise Refusal(
+            422, "Validation Failed", [problem | {"message": "Body is too long (maximum is 65536 characters)"}]
+        )
     return body
 
 
@@ -160,7 +162,7 @@ def fill_check(request: Request, check: CheckRun) -> None:
     output = body.get("output")
     if output is not None:
         if "title" not in output or "summary" not in output:
-            raise Refusal(422, "Invalid request.\n\nNo subschema in \"anyOf\" matched for output.")
+            raise Refusal(422, 'Invalid request.\n\nNo subschema in "anyOf" matched for output.')
         if len(output["summary"]) > SUMMARY_LIMIT or len(output.get("text") or "") > SUMMARY_LIMIT:
             raise Refusal(422, "Invalid request.\n\nOnly 65535 characters are allowed; more were supplied.")
         check.title, check.summary = output["title"], output["summary"]
@@ -171,7 +173,7 @@ def fill_check(request: Request, check: CheckRun) -> None:
     if body.get("conclusion") is not None:
         check.status, check.conclusion = "completed", body["conclusion"]
     elif check.status == "completed" and check.conclusion is None:
-        raise Refusal(422, "Invalid request.\n\n\"conclusion\" wasn't supplied.")
+        raise Refusal(422, 'Invalid request.\n\n"conclusion" wasn\'t supplied.')
     if check.status == "completed":
         check.completed = request.world.now()
     else:

@@ -59,7 +59,9 @@ def ledger(github: Loopback, cache: Path, token: Token | None = WRITER, reposito
     return ReleaseLedger(client(github, token, repository).repository, cache, pause=lambda _: None)
 
 
-def measured(folder: Path, commit: str | None, *, value: float = 0.5, rows: int = 200, kind: str = "evaluation") -> Record:
+def measured(
+    folder: Path, commit: str | None, *, value: float = 0.5, rows: int = 200, kind: str = "evaluation"
+) -> Record:
     """A record of `commit`, written to `folder`."""
     evidence = Evidence(
         kind=kind,

@@ -111,7 +111,9 @@ def delete_ref(request: Request) -> Reply:
 def create_blob(request: Request) -> Reply:
     content = str(request.json.get("content", ""))
     try:
-        data = base64.b64decode(content, validate=False) if request.json.get("encoding") == "base64" else content.encode()
+        data = (
+            base64.b64decode(content, validate=False) if request.json.get("encoding") == "base64" else content.encode()
+        )
     except binascii.Error:
         raise Refusal(422, "content is not valid Base64") from None
     sha = request.repo.objects.put("blob", data)

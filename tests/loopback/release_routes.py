@@ -51,15 +51,21 @@ def publish(request: Request, release: Release) -> None:
     """Make a draft public: claims its tag, at the target commit when the tag is new."""
     repo = request.repo
     if any(other.tag == release.tag for other in repo.published() if other is not release):
-        raise Refusal(422, "Validation Failed", [{"resource": "Release", "code": "already_exists", "field": "tag_name"}])
+        raise Refusal(
+            422, "Validation Failed", [{"resource": "Release", "code": "already_exists", "field": "tag_name"}]
+        )
     if release.tag in repo.spent_tags:
         used = "tag_name was used by an immutable release"
-        raise Refusal(422, "Validation Failed", [{"resource": "Release", "code": "custom", "field": "tag_name", "message": used}])
+        raise Refusal(
+            422, "Validation Failed", [{"resource": "Release", "code": "custom", "field": "tag_name", "message": used}]
+        )
     name = f"refs/tags/{release.tag}"
     if name not in repo.refs:
         sha = repo.sha(release.target)
         if sha is None:
-            raise Refusal(422, "Validation Failed", [{"resource": "Release", "code": "invalid", "field": "target_commitish"}])
+            raise Refusal(
+                422, "Validation Failed", [{"resource": "Release", "code": "invalid", "field": "target_commitish"}]
+            )
         repo.refs[name] = sha
     release.draft, release.published = False, request.world.now()
     release.immutable = repo.immutable_releases
@@ -163,9 +169,13 @@ def upload(request: Request) -> Reply:
     if release.immutable:
         raise Refusal(422, IMMUTABLE.format("upload assets to"))
     if not name:
-        raise Refusal(422, "Validation Failed", [{"resource": "ReleaseAsset", "code": "missing_field", "field": "name"}])
+        raise Refusal(
+            422, "Validation Failed", [{"resource": "ReleaseAsset", "code": "missing_field", "field": "name"}]
+        )
     if any(asset.name == name for asset in release.assets.values()):
-        raise Refusal(422, "Validation Failed", [{"resource": "ReleaseAsset", "code": "already_exists", "field": "name"}])
+        raise Refusal(
+            422, "Validation Failed", [{"resource": "ReleaseAsset", "code": "already_exists", "field": "name"}]
+        )
     kind = request.headers.get("Content-Type", "application/octet-stream")
     asset = Asset(request.world.number(), name, kind, request.data, request.world.now())
     asset.digest_known = request.world.digests

@@ -22,7 +22,9 @@ def main() -> int:
                 roots.append(found.resolve().parent)
                 files.append(found.resolve())
     if os.environ["HIDDEN"] != "true":
-        files = [path for path in files if not any(part.startswith(".") for part in path.relative_to(_top(roots)).parts)]
+        files = [
+            path for path in files if not any(part.startswith(".") for part in path.relative_to(_top(roots)).parts)
+        ]
     if not files:
         missing = os.environ["MISSING"]
         print(f"::{'error' if missing == 'error' else 'warning'}::No files were found with the provided path")
