@@ -48,8 +48,13 @@ golden: $(READY) ## Rewrite the golden comments after a deliberate change.
 schema: $(READY) ## Rewrite the published JSON Schema of assay.yml.
 	$(BIN)/assay config schema > docs/assay.schema.json
 
-pictures: $(READY) ## Render the golden comments as pages (and as PNG where chromium is installed).
-	$(BIN)/python -m tests.look $(OUT)/look
+pictures: $(READY) ## Render the golden comments as pages and pictures (needs chromium), and the README's picture.
+	$(BIN)/python -m tests.look $(OUT)/look --png
+	$(BIN)/python -m tests.look $(OUT)/readme regressed --png --closed --height 545
+	cp $(OUT)/readme/regressed.png docs/images/comment.png
+
+recording: $(READY) ## Record make demo as the README's animation (installs asciinema and termtosvg beside it).
+	bash docs/record.sh docs/images/demo.svg
 
 requirements: ## Compile the pinned requirements from pyproject.toml.
 	bash requirements/compile.sh

@@ -140,7 +140,9 @@ def parse_evidence(data: bytes, *, origin: str = "evidence", upgrades: Mapping[i
     schema version that this assay does not know.
     """
     if len(data) > MAX_JSON_BYTES:
-        raise InputError(f"{origin} is {len(data):,} bytes; evidence has at most {MAX_JSON_BYTES:,}: was a table inlined?")
+        raise InputError(
+            f"{origin} is {len(data):,} bytes; evidence has at most {MAX_JSON_BYTES:,}: was a table inlined?"
+        )
     try:
         document = json.loads(data, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
     except RecursionError:
@@ -148,12 +150,18 @@ def parse_evidence(data: bytes, *, origin: str = "evidence", upgrades: Mapping[i
     except (UnicodeDecodeError, ValueError) as error:
         raise InputError(f"{origin} is not valid JSON ({_one_line(error)}): fetch or measure it again.") from None
     if not isinstance(document, dict):
-        raise InputError(f"{origin} is JSON but not an object: evidence is written by assay evaluate or assay evidence import.")
+        raise InputError(
+            f"{origin} is JSON but not an object: evidence is written by assay evaluate or assay evidence import."
+        )
     version = document.get("schema_version")
-    while isinstance(version, int) and not isinstance(version, bool) and version < SCHEMA_VERSION and version in upgrades:
+    while (
+        isinstance(version, int) and not isinstance(version, bool) and version < SCHEMA_VERSION and version in upgrades
+    ):
         document = upgrades[version](document)
         if document.get("schema_version") == version:
-            raise InputError(f"{origin}: the upgrade from schema_version {version} did not advance; report this as a bug.")
+            raise InputError(
+                f"{origin}: the upgrade from schema_version {version} did not advance; report this as a bug."
+            )
         version = document.get("schema_version")
     if version != SCHEMA_VERSION or isinstance(version, bool):
         raise InputError(

@@ -28,8 +28,9 @@ CONTENDERS = ("assay", "pandas", "loop")
 
 def make(folder: Path, scale: int) -> None:
     """Two records with 57 tasks and 14,042 x scale examples, about 5% of which flip."""
-    from assay.baselines.record import write_record
     from tests.evidence import evaluation
+
+    from assay.baselines.record import write_record
 
     rng = np.random.default_rng(0)
     sizes = [(246 + (i < 20)) * scale for i in range(57)]
@@ -99,11 +100,11 @@ def pandas(folder: Path) -> str:
     order = table.p.rank(method="first")
     table["adjusted"] = np.minimum(1, table.p * (len(table) + 1 - order))
     table["verdict"] = np.where((table.change < -0.005) & (table.adjusted < 0.05), "regressed", "")
-    lines = [
-        f"| {i} | {r.n} | {r.base:.3f} | {r['head']:.3f} | {r.change:+.3f} ({r.low:+.3f}, {r.high:+.3f}) | {r.broke}/{r.fixed} | {r.p:.3f} | {r.verdict} |"
+    return "\n".join(
+        f"| {i} | {r.n} | {r.base:.3f} | {r['head']:.3f} | {r.change:+.3f} ({r.low:+.3f}, {r.high:+.3f}) "
+        f"| {r.broke}/{r.fixed} | {r.p:.3f} | {r.verdict} |"
         for i, r in table.iterrows()
-    ]
-    return "\n".join(lines)
+    )
 
 
 def loop(folder: Path) -> str:

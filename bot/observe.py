@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from assay.baselines.errors import AssayError, InputError
-from assay.baselines.ledger import Ledger, Publication, nearest
+from assay.baselines.ledger import Ledger, Publication
+from assay.baselines.ledger.history import baseline
 from assay.baselines.record import Record, read_record, write_record
 from assay.bot.comment import read_marker
 from assay.bot.intake import Intake, take_in
@@ -252,8 +253,7 @@ def _baselines(
     found, rivals = [], []
     try:
         for kind in kinds:
-            publications = ledger.publications(branch, kind)
-            chosen = nearest(publications, history(merge_base))
+            chosen = baseline(ledger, branch, kind, history(merge_base))
             if chosen is None:
                 continue
             record = ledger.fetch(chosen.publication)
@@ -270,7 +270,7 @@ def _baselines(
                 )
             )
             if record.evidence.metrics.keys() & {"latency", "size", "memory"}:
-                rivals += _rivals(ledger, publications, chosen.publication, records)
+                rivals += _rivals(ledger, ledger.publications(branch, kind), chosen.publication, records)
     except AssayError as error:
         return tuple(found), tuple(rivals), str(error)
     return tuple(found), tuple(rivals), ""

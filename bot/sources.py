@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.baselines.errors import InputError
-from assay.baselines.ledger import Ledger, Nearest, nearest, parse_tag
+from assay.baselines.ledger import Ledger, Nearest, parse_tag
 from assay.baselines.ledger.directory import DirectoryLedger
 from assay.baselines.record import EVIDENCE_NAME, Record, read_record
 
@@ -86,17 +86,16 @@ def nearest_baseline(place: Place, kind: str, branch: str, head: str | None, che
         raise InputError(
             "the head's evidence names no commit, so that its merge base is unknown: name the baseline with --base."
         )
-    publications = place.ledger().publications(branch, kind)
-    if not publications:
-        return None
+    from assay.baselines.ledger import history
+
+    ledger = place.ledger()
     if place.ledger_folder is not None:
-        from assay.baselines.ledger.history import local_history, local_merge_base
-
-        return nearest(publications, local_history(checkout, local_merge_base(checkout, branch, head)))
-    from assay.baselines.ledger.history import history
-
+        if not ledger.publications(branch, kind):
+            return None  # nothing to look for, so that a clone without that branch is no error
+        start = history.local_merge_base(checkout, branch, head)
+        return history.baseline(ledger, branch, kind, history.local_history(checkout, start))
     github = place.github()
-    return nearest(publications, history(github.repository, github.merge_base(branch, head)))
+    return history.baseline(ledger, branch, kind, history.history(github.repository, github.merge_base(branch, head)))
 
 
 def _of_run(run_id: int, place: Place) -> Record:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,13 +30,17 @@ class Story:
         self.repository = self.folder / "repository"
         self.ledger = self.folder / "baselines"
         self.environment = {**os.environ, "COLUMNS": "130", "ASSAY_DEMO": str(self.folder), "PYTHONPATH": str(ROOT)}
+        if console.is_terminal:
+            self.environment["FORCE_COLOR"] = "1"
         for name in list(self.environment):
             if name.startswith(("GITHUB_", "ASSAY_LEDGER", "ASSAY_HEAD")):
                 del self.environment[name]
 
     def assay(self, *arguments: str, cwd: Path | None = None, expect: int = 0) -> str:
         """Run one `assay` command as a user would, show it, and check its exit code."""
-        shown = " ".join(a.replace(f"{self.folder}/", "") for a in arguments)
+        shown = re.sub(
+            r"\b([0-9a-f]{7})[0-9a-f]{33}\b", r"\1", " ".join(a.replace(f"{self.folder}/", "") for a in arguments)
+        )
         console.print(f"[dim]$[/] [bold]assay[/] {escape(shown)}", soft_wrap=True)
         done = subprocess.run(
             [sys.executable, "-m", "assay.bot.cli", *arguments],
@@ -77,11 +82,8 @@ class Story:
         """Compare with the nearest baseline, write the comment, and show it as the terminal does."""
         place = ["--head", head, "--ledger", str(self.ledger)]
         pages = ["--markdown", str(self.folder / f"{name}.md"), "--html", str(self.folder / f"{name}.html")]
-        console.print(
-            self.assay("gate", *place, *pages, cwd=self.repository, expect=expect).rstrip(),
-            markup=False,
-            soft_wrap=True,
-        )
+        sys.stdout.write(self.assay("gate", *place, *pages, cwd=self.repository, expect=expect))
+        sys.stdout.flush()
         document: dict[str, object] = json.loads(
             subprocess.run(
                 [sys.executable, "-m", "assay.bot.cli", "gate", *place, "--json"],

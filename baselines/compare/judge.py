@@ -148,7 +148,7 @@ def _needed(m: Measured, worse_step: float, better_step: float, alpha: float, ta
     if -m.drop > m.limits.threshold:
         candidates.append(_to_detect(m, -m.drop, better_step, target_power))
     if m.drop < m.limits.margin:
-        candidates.append(_to_bound(m, alpha))
+        candidates.append(_to_bound(m, alpha, target_power))
     usable = [c for c in candidates if c is not None and math.isfinite(c)]
     return max(math.ceil(min(usable)), m.n + 1) if usable else None
 
@@ -162,12 +162,12 @@ def _to_detect(m: Measured, effect: float, alpha: float, target_power: float) ->
     return float(power.examples_to_detect_mean(m.spread, effect, alpha, target_power)) if m.spread > 0 else None
 
 
-def _to_bound(m: Measured, alpha: float) -> float | None:
+def _to_bound(m: Measured, alpha: float, target_power: float) -> float | None:
     if m.broke is not None and m.fixed is not None and m.clusters is None:
         if m.growing:
             churn = (m.broke + m.fixed) / m.n
             return float(sequential.examples_to_bound_sequential(churn, m.drop, m.limits.margin, alpha, "worse"))
-        return float(power.examples_to_bound(m.broke, m.fixed, m.n, m.limits.margin, alpha, "worse"))
+        return float(power.examples_to_bound(m.broke, m.fixed, m.n, m.limits.margin, alpha, "worse", target_power))
     width = m.drop_at_most - m.drop
     room = m.limits.margin - m.drop
     # The half-width of an interval shrinks as 1/sqrt(n).

@@ -216,18 +216,28 @@ def _bounded_growing(sample: Sample, alpha: float) -> Measured:
 
 
 def _clustered(sample: Sample, alpha: float) -> Measured:
+    """The cluster-robust difference; for 0/1 scores with a score interval at the effective sample size.
+
+    A t interval of few flips in clusters promises too much (its one-sided bound was above the truth in 10.6% of
+    simulated samples at a nominal 5%); Tango's, with all counts divided by the design effect, keeps 4.5%.
+    """
     assert sample.clusters is not None
     span = sample.high - sample.low
     shown = clustered.clustered_difference(sample.base, sample.head, sample.clusters, 0.95, span)
-    sided = clustered.clustered_difference(sample.base, sample.head, sample.clusters, 1 - 2 * alpha, span)
     binary = sample.scale == "binary"
     broke, fixed = _counts(sample)
+    interval = shown.interval
+    sided = clustered.clustered_difference(sample.base, sample.head, sample.clusters, 1 - 2 * alpha, span).interval
+    if binary:
+        effect = shown.design_effect
+        interval = intervals.tango(broke / effect, fixed / effect, sample.n / effect, 0.95)
+        sided = intervals.tango(broke / effect, fixed / effect, sample.n / effect, 1 - 2 * alpha)
     return _start(
         sample,
-        low=float(shown.interval.low),
-        high=float(shown.interval.high),
-        drop_at_least=float(-sided.interval.high),
-        drop_at_most=float(-sided.interval.low),
+        low=float(interval.low),
+        high=float(interval.high),
+        drop_at_least=float(-sided.high),
+        drop_at_most=float(-sided.low),
         p_worse=shown.p_worse,
         p_better=shown.p_better,
         p_two_sided=min(1.0, 2 * min(shown.p_worse, shown.p_better)),

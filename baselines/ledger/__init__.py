@@ -46,12 +46,17 @@ class Ledger(Protocol):
     ) -> Publication:
         """Publish a record; publishing the same record again returns the same publication.
 
-        `folder` is where the record was read from, if it was; `extras` are further files by name (a badge). Raises `InputError` when the record has no commit, `ServiceError` when the ledger cannot be reached.
+        `folder` is where the record was read from, if it was; `extras` are further files by name (a badge).
+        Raises `InputError` when the record has no commit, `ServiceError` when the ledger cannot be reached.
         """
         ...
 
     def publications(self, branch: str, kind: str | None = None) -> list[Publication]:
         """All complete publications of a branch, in no particular order."""
+        ...
+
+    def complete(self, publication: Publication) -> bool:
+        """Whether the publication can be fetched: its tag may outlive it."""
         ...
 
     def fetch(self, publication: Publication) -> Record:

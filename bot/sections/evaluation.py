@@ -108,7 +108,11 @@ class Row:
 
 
 def _row(f: Finding, comparison: Comparison) -> Row:
-    name = f"{_pool_name(f, comparison)} · {f.n:,}" if f.pooled else f"{text.plain(f.task, 60)} · {f.n:,}"
+    name = (
+        f"{_pool_name(f, comparison)}\u00a0·\u00a0{f.n:,}"
+        if f.pooled
+        else f"{text.plain(f.task, 60)}\u00a0·\u00a0{f.n:,}"
+    )
     if f.scale == "loglik":
         base, head = text.number(f.base), text.number(f.head)
         change = f"{text.signed(100 * f.change, 2)}% ({text.signed(100 * f.low, 2)}, {text.signed(100 * f.high, 2)})"
@@ -202,7 +206,7 @@ def _moved(f: Finding, comparison: Comparison, least_of: int = 0) -> str:
 def _pool_name(f: Finding, comparison: Comparison) -> str:
     members = sum(1 for g in comparison.findings if g.group == f.group and g.scale == f.scale and not g.pooled)
     group = "" if f.group == "all" else f"{text.plain(f.group, 40)}: "
-    return f"{group}all {members} pooled"
+    return f"{group}all\u00a0{members}\u00a0pooled"
 
 
 def _sorted(findings: Sequence[Finding]) -> list[Finding]:
