@@ -65,12 +65,14 @@ def overall(results: Sequence[Result]) -> Overall:
     return _worst_first(results)[0].overall
 
 
-def render(results: Sequence[Result], marker: Marker | None, budget: int = BUDGET) -> str:
+def render(results: Sequence[Result], marker: Marker | None, budget: int = BUDGET, *, flips: int | None = None) -> str:
     """The comment, at most `budget` bytes: whole rows are left out until it fits, the verdict never.
+
+    `flips` is how many changed examples are listed at most; what `Room` gives if left out.
 
     Sections keep the order of their workflows, so that a comment does not jump around while runs finish.
     """
-    room: Room | None = Room()
+    room: Room | None = Room() if flips is None else Room(flips=flips)
     while room is not None:
         body = _render(results, marker, room)
         if len(body.encode()) <= budget:

@@ -156,6 +156,15 @@ class GitHub:
             comment_of(item) for item in self._rest.pages(f"/issues/{number}/comments", f"list comments of {number}")
         ]
 
+    def comment(self, comment_id: int) -> Comment | None:
+        """One conversation comment; None when it is gone."""
+        try:
+            return comment_of(self._rest.get(f"/issues/comments/{comment_id}", f"read comment {comment_id}"))
+        except Forbidden as error:
+            if error.status == 404:
+                return None
+            raise
+
     def create_comment(self, number: int, body: str) -> Comment:
         """Comment. Raises `ReplyLost` when it may have been written: list the comments before trying again."""
         return comment_of(

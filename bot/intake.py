@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,8 @@ class Intake:
 def take_in(folder: Path, head_sha: str, run_id: int | None) -> Intake:
     """Read all records below `folder` and check that they are of this head and run.
 
-    Raises `InputError`, in our own words, when a record is invalid, claims another head SHA than the run's, claims
-    another run, or when two are of the same kind. Nothing of a refused artefact may be shown.
+    Raises `InputError` when a record is invalid, claims another head SHA than the run's, claims another run, or when two
+    are of the same kind. Its message may quote the artefact: publish `assay.bot.refusal.own_words` of it.
     """
     heads: dict[str, Record] = {}
     supplements: list[Record] = []
@@ -45,7 +44,7 @@ def take_in(folder: Path, head_sha: str, run_id: int | None) -> Intake:
                 "the evidence claims another head commit than the run measured: measure the pull request's head commit."
             )
         if evidence.kind in heads:
-            raise InputError(f"the run left two records of kind {evidence.kind}: upload one of each kind.")
+            raise InputError(f"the run left two records of one kind ({evidence.kind}): upload one of each kind.")
         heads[evidence.kind] = record
     return Intake(tuple(heads[kind] for kind in sorted(heads)), tuple(supplements))
 
@@ -55,18 +54,8 @@ def is_supplement(evidence: Evidence) -> bool:
     return evidence.attributes.get("supplement") is True
 
 
-def keep(record: Record, place: Path, store: Path) -> None:
-    """Copy a record into the store under its digest."""
-    target = store / record.digest
-    if not target.exists():
-        staging = store / f".{record.digest}"
-        shutil.rmtree(staging, ignore_errors=True)
-        shutil.copytree(place, staging)
-        staging.rename(target)
-
-
 def _read(place: Path) -> Record:
-    """A record, its faults told without the path or any text of the artefact."""
+    """A record, its faults told without the path."""
     try:
         return read_record(place)
     except InputError as error:
@@ -74,7 +63,7 @@ def _read(place: Path) -> Record:
 
 
 def _impersonal(message: str, place: Path) -> str:
-    """The message with our folder taken out, so that a comment names the file and not this machine."""
+    """The message with our folder taken out, so that it names the file and not this machine."""
     return message.replace(f"{place}{os.sep}", "").replace(str(place), "the artefact")
 
 

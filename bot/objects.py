@@ -44,6 +44,8 @@ class Comment:
     created: datetime
     updated: datetime
     html_url: str = ""
+    minimized: bool = False
+    """Hidden by somebody with write access: nobody reads it there any more."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def comment_of(data: Mapping[str, Any]) -> Comment:
         created=moment(data["created_at"]),
         updated=moment(data["updated_at"]),
         html_url=data["html_url"],
+        minimized=data.get("minimized") is not None,
     )
 
 

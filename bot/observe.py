@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,10 +11,11 @@ from assay.baselines.errors import AssayError, InputError
 from assay.baselines.ledger import Ledger, Publication
 from assay.baselines.ledger.history import baseline
 from assay.baselines.record import Record, read_record, write_record
-from assay.bot.comment import read_marker
 from assay.bot.intake import Intake, take_in
 from assay.bot.objects import Pull, Run
+from assay.bot.perform import is_ours
 from assay.bot.plan import external_id
+from assay.bot.refusal import refuse
 from assay.bot.snapshot import (
     BaselineFacts,
     CommentFacts,
@@ -27,6 +28,7 @@ from assay.bot.snapshot import (
 
 ARTIFACT_PREFIX = "assay-"
 MAX_ARTIFACT_BYTES = 512 << 20
+MAX_ARTIFACTS = 8
 MAX_RUNS = 30
 MAX_RIVALS = 5
 MEASURING_EVENTS = ("pull_request", "workflow_dispatch")
@@ -40,7 +42,7 @@ class Repository(Protocol):
 
     @property
     def private(self) -> bool: ...
-    def viewer_login(self) -> str: ...
+    def viewer_login(self, default: str = ...) -> str: ...
     def pulls_for_head(self, sha: str, head_owner: str | None = None) -> list[Pull]: ...
     def pull(self, number: int) -> Pull: ...
     def merge_base(self, base: str, head: str) -> str: ...
@@ -73,6 +75,7 @@ def event_facts(name: str, payload: Mapping[str, Any]) -> EventFacts:
             run_url=str(run.get("html_url", "")),
             head_sha=str(run["head_sha"]),
             conclusion=run.get("conclusion"),
+            trigger=str(run.get("event") or ""),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"the workflow_run event lacks {error}: give the event file that GitHub wrote.") from None
@@ -86,13 +89,17 @@ def observe(
     store: Path,
     *,
     check_name: str = "assay",
+    max_bytes: int = MAX_ARTIFACT_BYTES,
     now: datetime | None = None,
 ) -> list[tuple[Snapshot, dict[str, Record]]]:
     """One snapshot, with its records, for each open pull request that has the measured head; one without a pull request
     when the head has moved on, so that the check of the old head is still closed.
 
-    `history(sha)` yields the ancestry of a commit, nearest first.
+    `history(sha)` yields the ancestry of a commit, nearest first; an artefact over `max_bytes`, packed or unpacked, is
+    refused.
     """
+    if facts.trigger and facts.trigger not in MEASURING_EVENTS:
+        return []
     common: dict[str, Any] = {
         "repository": repository.name,
         "server_url": repository.server_url,
@@ -100,9 +107,11 @@ def observe(
         "event": facts,
         "check_name": check_name,
     }
-    check = _own_check(repository, facts, check_name)
+    checks = repository.checks(facts.head_sha, check_name)
+    check = own_check(checks, facts)
     if check is not None:
         common |= {"check_id": check.id, "check_completed": check.status == "completed"}
+    common["check_runs"] = tuple(sorted({n for c in checks if (n := _run_of(c.external_id)) is not None}))
     if facts.action in ("requested", "in_progress"):
         return [(Snapshot(**common), {})]
     run = repository.run(facts.run_id) if facts.run_id else None
@@ -111,22 +120,23 @@ def observe(
     owner = (run.head_repository or "").partition("/")[0] if run is not None else ""
     pulls = repository.pulls_for_head(facts.head_sha, owner or None)
     records: dict[str, Record] = {}
-    measurements = _measurements(repository, facts, run, store, records)
+    measurements = _measurements(repository, facts, run, common["check_runs"], store, max_bytes, records)
     if not pulls:
         return [(Snapshot(**common, measurements=measurements), records)]
     common["private"] = repository.private
-    viewer = repository.viewer_login()
+    # Only apps have checks: where the token may not ask for its own login, the app of its check is who it comments as.
+    viewer = (
+        repository.viewer_login(f"{check.app}[bot]") if check is not None and check.app else repository.viewer_login()
+    )
     found = []
     for pull in pulls:
         comments = tuple(
-            CommentFacts(id=c.id, body=c.body)
-            for c in repository.issue_comments(pull.number)
-            if c.author == viewer and read_marker(c.body) is not None
+            CommentFacts(id=c.id, body=c.body) for c in repository.issue_comments(pull.number) if is_ours(c, viewer)
         )
         merge_base = repository.merge_base(pull.base_ref, pull.head_sha)
         kinds = sorted({r.evidence.kind for r in records.values()})
         baselines, rivals, problem = _baselines(ledger, pull.base_ref, kinds, history, merge_base, records)
-        configuration = repository.file_at(".github/assay.yml", pull.base_ref)
+        configuration, unreadable = _configuration(repository, pull.base_ref)
         snapshot = Snapshot(
             **common,
             pull=PullFacts(
@@ -142,7 +152,8 @@ def observe(
             baselines=baselines,
             rivals=rivals,
             baseline_problem=problem,
-            configuration=configuration.decode("utf-8", "replace") if configuration is not None else None,
+            configuration=configuration,
+            configuration_problem=unreadable,
         )
         found.append((snapshot, records))
     return found
@@ -168,24 +179,52 @@ def load(path: Path) -> tuple[Snapshot, dict[str, Record]]:
     return snapshot, {digest: read_record(path.parent / "evidence" / digest, expect=digest) for digest in sorted(named)}
 
 
-def _own_check(repository: Repository, facts: EventFacts, name: str) -> Any | None:
+def own_check(checks: Iterable[Any], facts: EventFacts) -> Any | None:
+    """The newest of these checks that belongs to the run and attempt of the event."""
     wanted = external_id(facts.run_id, facts.attempt)
-    return max(
-        (c for c in repository.checks(facts.head_sha, name) if c.external_id == wanted),
-        key=lambda c: c.id,
-        default=None,
-    )
+    return max((c for c in checks if c.external_id == wanted), key=lambda c: c.id, default=None)
+
+
+def _run_of(external: str) -> int | None:
+    """The run that an `external_id` of ours names."""
+    run, _, attempt = external.partition("-")
+    return int(run) if run.isdecimal() and attempt.isdecimal() else None
+
+
+def _configuration(repository: Repository, branch: str) -> tuple[str | None, str]:
+    """The text of the base branch's assay.yml, and why it cannot be read."""
+    try:
+        data = repository.file_at(".github/assay.yml", branch)
+        return (data.decode("utf-8") if data is not None else None), ""
+    except UnicodeDecodeError:
+        return None, ".github/assay.yml is not UTF-8 text: save it again."
+    except InputError as error:
+        return None, str(error)
 
 
 def _measurements(
-    repository: Repository, facts: EventFacts, this: Run | None, store: Path, records: dict[str, Record]
+    repository: Repository,
+    facts: EventFacts,
+    this: Run | None,
+    sharing: Collection[int],
+    store: Path,
+    max_bytes: int,
+    records: dict[str, Record],
 ) -> tuple[Measurement, ...]:
-    """The runs at the head that measure something: the one that set us off, and every other that left our artefacts."""
+    """The runs at the head that measure something: the one that set us off, and every other that left our artefacts.
+
+    A head can have hundreds of runs that are none of ours, and each costs a request. So the one that set us off comes
+    first, then those with a check of ours, then others of the same workflow, then the newest.
+    """
     runs = {r.id: r for r in repository.workflow_runs(head_sha=facts.head_sha) if r.event in MEASURING_EVENTS}
     if this is not None:
         runs[this.id] = this
+
+    def first(run: Run) -> tuple[bool, bool, bool, int]:
+        return run.id == facts.run_id, run.id in sharing, this is not None and run.path == this.path, run.id
+
     found = []
-    for run in sorted(runs.values(), key=lambda r: r.id, reverse=True)[:MAX_RUNS]:
+    for run in sorted(runs.values(), key=first, reverse=True)[:MAX_RUNS]:
         finished = run.status == "completed" or run.id == facts.run_id
         artifacts = (
             [a for a in repository.artifacts(run.id) if a.name.startswith(ARTIFACT_PREFIX) and not a.expired]
@@ -195,19 +234,28 @@ def _measurements(
         same = this is not None and run.path == this.path
         if run.id != facts.run_id and not artifacts and not same:
             continue
-        found.append(_measurement(repository, run, artifacts, finished, store, records))
-    return tuple(found)
+        found.append(_measurement(repository, run, artifacts, finished, store, max_bytes, records))
+    return tuple(sorted(found, key=lambda m: m.run_id, reverse=True))
 
 
 def _measurement(
-    repository: Repository, run: Run, artifacts: list[Any], finished: bool, store: Path, records: dict[str, Record]
+    repository: Repository,
+    run: Run,
+    artifacts: list[Any],
+    finished: bool,
+    store: Path,
+    max_bytes: int,
+    records: dict[str, Record],
 ) -> Measurement:
     intake, problem = Intake((), ()), ""
     if artifacts:
         try:
-            for artifact in _newest_by_name(artifacts):
+            newest = _newest_by_name(artifacts)
+            if len(newest) > MAX_ARTIFACTS:
+                raise InputError(f"the run left {len(newest)} artefacts of assay, over {MAX_ARTIFACTS}: upload one.")
+            for artifact in newest:
                 folder = store / f"run-{run.id}" / str(artifact.id)
-                repository.download_artifact(artifact.id, folder, MAX_ARTIFACT_BYTES)
+                repository.download_artifact(artifact.id, folder, max_bytes)
                 found = take_in(folder, run.head_sha, run.id)
                 intake = Intake(intake.heads + found.heads, intake.supplements + found.supplements)
             kinds = [r.evidence.kind for r in intake.heads]
@@ -216,7 +264,7 @@ def _measurement(
             if not kinds:
                 raise InputError("the run left an artefact without evidence in it: upload the folder that assay wrote.")
         except InputError as error:
-            intake, problem = Intake((), ()), str(error)
+            intake, problem = Intake((), ()), f"{refuse(error, f'the evidence of run {run.id} was refused')}."
     for record in (*intake.heads, *intake.supplements):
         records[record.digest] = record
     return Measurement(

@@ -51,10 +51,11 @@ class CreateComment:
 
 @dataclass(frozen=True)
 class UpdateComment:
-    """Replace the whole text of our comment."""
+    """Replace the whole text of our comment, unless it is no longer the one that was `seen`."""
 
     comment_id: int
     body: str
+    seen: str
 
 
 @dataclass(frozen=True)

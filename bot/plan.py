@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from assay.baselines.compare import compare
 from assay.baselines.compare.protocol import ProtocolMismatchError
-from assay.baselines.compare.verdict import Comparison, Conclusion, Overall, conclude
+from assay.baselines.compare.verdict import Comparison, Conclusion, Overall, conclude, error_rank
 from assay.baselines.config import Configuration, parse_configuration
 from assay.baselines.errors import InputError
 from assay.baselines.pareto import Axis, Point
@@ -27,7 +27,8 @@ from assay.bot.operations import (
     UpdateComment,
     WriteSummary,
 )
-from assay.bot.sections import Baseline, Result
+from assay.bot.refusal import own_words
+from assay.bot.sections import Baseline, Result, section_for
 from assay.bot.snapshot import BaselineFacts, Measurement, Snapshot
 from assay.bot.standing import standing
 from assay.bot.text import unmarked
@@ -61,13 +62,27 @@ def plan(snapshot: Snapshot, records: Mapping[str, Record]) -> Plan:
     operations: list[Operation] = []
     results, journal = _with_plots(results, snapshot, configuration)
     operations += journal
-    operations += _commenting(snapshot, results)
-    mine = [r for r in results if r.run_id == event.run_id] or results
+    operations += _commenting(snapshot, results, configuration)
+    # A check is required by its name, and the newest of a name counts: it speaks for every run that reports under it.
+    sharing = {event.run_id, *snapshot.check_runs}
+    mine = [r for r in results if r.run_id in sharing] or results
     outcome = overall(mine)
     conclusion, exit_code = conclude(outcome, block_inconclusive=configuration.gate.on_inconclusive == "block")
     operations.append(_closing(snapshot, mine, conclusion))
-    operations.append(WriteSummary(render(results, None, SUMMARY_BUDGET)))
+    operations.append(WriteSummary(render(results, None, SUMMARY_BUDGET, flips=configuration.comment.flips)))
     return Plan(operations, outcome, conclusion, exit_code, results)
+
+
+def together(plans: Sequence[Plan]) -> list[Plan]:
+    """The plans of pull requests that share a head: it has one check, which the worst of them closes."""
+    closing = [p for p in plans if any(isinstance(o, CloseCheck) for o in p.operations)]
+    if len(closing) < 2:
+        return list(plans)
+    worst = max(closing, key=lambda p: error_rank(p.overall) if p.overall is not None else -1)
+    return [
+        p if p is worst else replace(p, operations=[o for o in p.operations if not isinstance(o, CloseCheck)])
+        for p in plans
+    ]
 
 
 def external_id(run_id: int | None, attempt: int | None) -> str:
@@ -103,6 +118,8 @@ def _superseded(snapshot: Snapshot) -> Plan:
 
 
 def _configuration(snapshot: Snapshot) -> tuple[Configuration, str]:
+    if snapshot.configuration_problem:
+        return Configuration(), snapshot.configuration_problem
     try:
         return parse_configuration((snapshot.configuration or "").encode()), ""
     except InputError as error:
@@ -161,6 +178,10 @@ def _broken(run: Measurement, snapshot: Snapshot) -> Result:
 def _judge(
     run: Measurement, head: Record, snapshot: Snapshot, records: Mapping[str, Record], configuration: Configuration
 ) -> Result:
+    try:
+        section_for(head.evidence.kind)
+    except InputError as error:
+        return _result(run, snapshot, Overall.INVALID, reason=f"The evidence was refused: {own_words(error)}.")
     facts = next((b for b in snapshot.baselines if b.kind == head.evidence.kind), None)
     if snapshot.baseline_problem and facts is None:
         return _result(
@@ -187,7 +208,11 @@ def _judge(
         return _result(run, snapshot, Overall.MISMATCH, head=head, base=facts, records=records, reason=_sentence(error))
     except InputError as error:
         return _result(
-            run, snapshot, Overall.INVALID, head=head, base=facts, records=records, reason=f"No verdict: {error}"
+            run,
+            snapshot,
+            Overall.INVALID,
+            kind=head.evidence.kind,
+            reason=f"No verdict: {own_words(error)}.",
         )
     return _result(run, snapshot, comparison.overall, head=head, base=facts, records=records, comparison=comparison)
 
@@ -227,6 +252,7 @@ def _result(
     base: BaselineFacts | None = None,
     records: Mapping[str, Record] | None = None,
     comparison: Comparison | None = None,
+    kind: str = "evaluation",
     reason: str = "",
 ) -> Result:
     base_record = records[base.digest] if base is not None and records is not None else None
@@ -242,7 +268,7 @@ def _result(
     return Result(
         workflow=run.workflow,
         overall=outcome,
-        kind=head.evidence.kind if head is not None else "evaluation",
+        kind=head.evidence.kind if head is not None else kind,
         run_id=run.run_id,
         attempt=run.attempt,
         url=run.url,
@@ -300,16 +326,17 @@ def _is_current(snapshot: Snapshot) -> bool:
     )
 
 
-def _commenting(snapshot: Snapshot, results: Sequence[Result]) -> list[Operation]:
+def _commenting(snapshot: Snapshot, results: Sequence[Result], configuration: Configuration) -> list[Operation]:
     """One comment: the oldest of ours is rewritten, the others are duplicates of a race and go."""
     if snapshot.pull is None or not _is_current(snapshot) or not snapshot.may_comment:
         return []
     newest = max(results, key=lambda r: (r.run_id or 0, r.attempt or 0))
-    body = render(results, Marker(newest.run_id or 0, newest.attempt or 1, snapshot.pull.head_sha))
+    marker = Marker(newest.run_id or 0, newest.attempt or 1, snapshot.pull.head_sha)
+    body = render(results, marker, flips=configuration.comment.flips)
     ours = sorted((c for c in snapshot.comments if read_marker(c.body)), key=lambda c: c.id)
     if not ours:
         return [CreateComment(snapshot.pull.number, body)]
-    operations: list[Operation] = [] if ours[0].body == body else [UpdateComment(ours[0].id, body)]
+    operations: list[Operation] = [] if ours[0].body == body else [UpdateComment(ours[0].id, body, ours[0].body)]
     return [*operations, *(DeleteComment(c.id) for c in ours[1:])]
 
 

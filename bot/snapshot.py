@@ -24,6 +24,8 @@ class EventFacts(Strict):
     run_url: str = ""
     head_sha: str = ""
     conclusion: str | None = None
+    trigger: str = ""
+    """Event that set the measuring run off, for example `pull_request`."""
 
 
 class PullFacts(Strict):
@@ -92,6 +94,8 @@ class Snapshot(Strict):
     pull: PullFacts | None = None
     configuration: str | None = None
     """Text of `.github/assay.yml` on the base branch; None when there is none."""
+    configuration_problem: str = ""
+    """Why that file could not be read, if it is there and could not."""
     comments: tuple[CommentFacts, ...] = Field(default=(), strict=False)
     measurements: tuple[Measurement, ...] = Field(default=(), strict=False)
     baselines: tuple[BaselineFacts, ...] = Field(default=(), strict=False)
@@ -102,6 +106,8 @@ class Snapshot(Strict):
     """The check that this run's `requested` event opened."""
     check_completed: bool = False
     """Whether that check has a conclusion already."""
+    check_runs: tuple[int, ...] = Field(default=(), strict=False)
+    """Runs at the head that report under the same check name. GitHub requires a check by its name and shows the newest."""
     check_name: str = "assay"
     may_comment: bool = True
     """False for the read-only token that a fork's own workflow gets."""

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from assay.baselines.errors import InputError
 from assay.bot.options import place_options
+
+if TYPE_CHECKING:
+    from assay.baselines.record import Record
+    from assay.bot.snapshot import Snapshot
 
 MAX_EVENT_BYTES = 4 << 20
 
@@ -73,40 +78,49 @@ def comment(
     from assay.baselines.ledger.history import history
     from assay.bot.github import GitHub
     from assay.bot.observe import event_facts, observe, save
-    from assay.bot.perform import perform
-    from assay.bot.plan import plan
+    from assay.bot.plan import plan, together
+    from assay.bot.reaction import Answer, react
     from assay.bot.simulation import describe
     from assay.bot.sources import Place
+
+    def keep(seen: Snapshot, records: Mapping[str, Record]) -> None:
+        if snapshot is not None:
+            save(seen, records, snapshot / (f"pull-{seen.pull.number}" if seen.pull else "head"))
 
     facts = event_facts(event_name, read_event(event))
     place = Place(ledger, repository, github_token, api_url, server_url)
     github: GitHub = place.github()
-    outcomes: list[dict[str, Any]] = []
+    shelf = place.ledger()
     with tempfile.TemporaryDirectory(prefix="assay-") as folder:
-        found = observe(
-            facts,
-            github,
-            place.ledger(),
-            lambda sha: history(github.repository, sha),
-            Path(folder),
-            check_name=check_name,
-        )
-        for seen, records in found:
-            if snapshot is not None:
-                save(seen, records, snapshot / (f"pull-{seen.pull.number}" if seen.pull else "head"))
-            planned = plan(seen, records)
-            if dry_run:
-                click.echo(describe(planned))
-            else:
-                perform(planned.operations, github, lambda text: _append(summary, text))
-            outcomes.append(
-                {
-                    "pull": seen.pull.number if seen.pull else None,
-                    "overall": planned.overall.value if planned.overall else None,
-                    "conclusion": planned.conclusion.value if planned.conclusion else None,
-                    "operations": [type(o).__name__ for o in planned.operations],
-                }
+        if dry_run:
+            found = observe(
+                facts, github, shelf, lambda sha: history(github.repository, sha), Path(folder), check_name=check_name
             )
+            plans = together([plan(seen, records) for seen, records in found])
+            answers = [Answer(s.pull.number if s.pull else None, p) for (s, _), p in zip(found, plans, strict=True)]
+            for (seen, records), planned in zip(found, plans, strict=True):
+                keep(seen, records)
+                click.echo(describe(planned))
+        else:
+            answers = react(
+                facts,
+                github,
+                shelf,
+                lambda sha: history(github.repository, sha),
+                Path(folder),
+                lambda text: _append(summary, text),
+                check_name=check_name,
+                keep=keep,
+            )
+    outcomes: list[dict[str, Any]] = [
+        {
+            "pull": answer.pull,
+            "overall": answer.plan.overall.value if answer.plan.overall else None,
+            "conclusion": answer.plan.conclusion.value if answer.plan.conclusion else None,
+            "operations": [type(o).__name__ for o in answer.plan.operations],
+        }
+        for answer in answers
+    ]
     if as_json:
         click.echo(json.dumps(outcomes))
     elif not dry_run:
