@@ -6,7 +6,7 @@ READY := $(VENV)/ready
 DATA ?= ../shared/data
 OUT ?= build
 
-.PHONY: help setup demo test unit integration lint format golden pictures recording requirements schema benchmarks gate-real regression-real clean
+.PHONY: help setup demo test unit integration lint format golden pictures recording requirements schema benchmarks figures gate-real regression-real clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -55,6 +55,17 @@ pictures: $(READY) ## Render the golden comments as pages and pictures (needs ch
 
 recording: $(READY) ## Record make demo as the README's animation (installs asciinema and termtosvg beside it).
 	bash docs/record.sh docs/images/demo.svg
+
+benchmarks: $(READY) ## Measure the figures again (about an hour), then rewrite docs/figures.md.
+	$(BIN)/python -m benchmarks.compare --out docs/results/compare.json
+	$(BIN)/python -m benchmarks.startup --out docs/results/startup.json
+	$(BIN)/python -m benchmarks.storage --out docs/results/storage.json
+	$(BIN)/python benchmarks/sequential.py --runs 4000 --out docs/results/sequential.json
+	$(BIN)/python benchmarks/truth.py --runs 2000 --out docs/results/truth.json
+	$(MAKE) figures
+
+figures: $(READY) ## Rewrite docs/figures.md from the recorded results.
+	$(BIN)/python -m benchmarks.figures
 
 requirements: ## Compile the pinned requirements from pyproject.toml.
 	bash requirements/compile.sh
