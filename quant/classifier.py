@@ -115,6 +115,9 @@ class Classifier:
             found.update(peak_memory(self._device))
         return found
 
+    def facts(self) -> dict[str, Scalar]:
+        return {}
+
     def close(self) -> None:
         self._model = None
         gc.collect()

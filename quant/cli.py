@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -274,6 +275,7 @@ def _adapter(options: Mapping[str, Any], checkpoint: str | None, model: str | No
     if checkpoint is not None:
         if options["dataset"]:
             raise InputError("--dataset belongs to --model: give --tasks for a checkpoint.")
+        require("lm_eval", "torch", "transformers")
         from assay.quant.harness import Harness, HarnessOptions
 
         names = [name.strip() for part in options["tasks"] for name in part.split(",") if name.strip()]
@@ -298,6 +300,7 @@ def _adapter(options: Mapping[str, Any], checkpoint: str | None, model: str | No
         raise InputError("--model needs --dataset: a function that returns pairs (input, label).")
     if options["tasks"]:
         raise InputError("--tasks belongs to --checkpoint: a classifier has the one task of its --dataset.")
+    require("torch")
     from assay.quant.classifier import Classifier, ClassifierOptions
 
     assert model is not None
@@ -313,6 +316,13 @@ def _adapter(options: Mapping[str, Any], checkpoint: str | None, model: str | No
             latency=options["latency"],
         )
     )
+
+
+def require(*modules: str) -> None:
+    """Raise `InputError` when a package of the `quant` extra is not installed."""
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            raise InputError(f"assay evaluate needs {name}, which is not installed: pip install 'assay-ci[quant]'.")
 
 
 def _policy(path: Path | None) -> Policy:

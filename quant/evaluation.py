@@ -81,10 +81,14 @@ def run_evaluation(
     try:
         stop = decide(plan) if decide is not None else None
         decided = _measure(run, rest, stop if sampling.grow else None, evidence_of, told)
-        measures = adapter.measures()
+        measures, facts = adapter.measures(), adapter.facts()
         table = check_rows(run.table(), "the evaluation")
         adapter.close()
-        extra: dict[str, Scalar] = {"resumed": resumed, **{f"decided.{task}": True for task in sorted(decided)}}
+        extra: dict[str, Scalar] = {
+            "resumed": resumed,
+            **facts,
+            **{f"decided.{task}": True for task in sorted(decided)},
+        }
         evidence = evidence_of(table, extra)
         evidence = evidence.model_copy(update={"metrics": {**evidence.metrics, **measures}})
         supplement = rest.finish(table, environment, provenance) if rest is not None else None

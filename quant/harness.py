@@ -9,9 +9,11 @@ not keyed by model.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -69,6 +71,7 @@ class Harness:
         self._dtype = ""
         self._max_length = 0
         self._model: Any = None
+        self._truncated: dict[str, int] = {}
 
     def prepare(self) -> Plan:
         checkpoint = self._checkpoint = locate(
@@ -142,6 +145,10 @@ class Harness:
             found["latency"] = measure_forward(self._loaded().model, self._max_length)
             found.update(peak_memory(str(self._loaded().device)))
         return found
+
+    def facts(self) -> dict[str, Scalar]:
+        """`truncated.<task>`: requests that were longer than the model and lost their beginning, where there were any."""
+        return {f"truncated.{task}": count for task, count in sorted(self._truncated.items()) if count}
 
     def close(self) -> None:
         if self._model is not None:
@@ -232,11 +239,13 @@ class Harness:
             kinds.setdefault(str(instance.request_type), []).extend([instance] * int(instance.repeats or 1))
         for kind, requests in kinds.items():
             try:
-                responses = getattr(model, kind)(requests, disable_tqdm=True)
+                with _counting_truncations() as truncated:
+                    responses = getattr(model, kind)(requests, disable_tqdm=True)
+                self._truncated[task] = self._truncated.get(task, 0) + truncated.count
             except AssayError:
                 raise
             except Exception as error:
-                raise _model_failure(error, task, self._options.batch_size) from error
+                raise _model_failure(error, task, self._options.batch_size, self._max_length) from error
             for request, response in zip(requests, responses, strict=True):
                 request.resps.append(response)
 
@@ -269,11 +278,37 @@ def _text(task: Any, doc: Mapping[str, Any], requests: Sequence[Any]) -> str:
     return text if isinstance(text, str) else str(requests[0].args[0])
 
 
+class _Truncations(logging.Filter):
+    """Counts the harness's warnings of prompts that were cut, and keeps them out of the log: one line for each floods it."""
+
+    count = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        cut = str(record.msg).startswith(("Combined length of context", "Left truncation applied"))
+        self.count += cut
+        return not cut
+
+
+@contextlib.contextmanager
+def _counting_truncations() -> Iterator[_Truncations]:
+    logger, counter = logging.getLogger("lm_eval.models.huggingface"), _Truncations()
+    logger.addFilter(counter)
+    try:
+        yield counter
+    finally:
+        logger.removeFilter(counter)
+
+
 def _digest(text: object) -> str:
     return hashlib.sha256(json.dumps(text, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def _model_failure(error: Exception, task: str, batch_size: int) -> AssayError:
+def _model_failure(error: Exception, task: str, batch_size: int, max_length: int) -> AssayError:
+    if isinstance(error, AssertionError) and not str(error):
+        # The harness asserts, without a message, that a continuation fits into the model.
+        return InputError(
+            f"task {task} has an answer that is longer than {max_length} tokens: give a larger --max-length."
+        )
     reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     if "out of memory" in reason.lower():
         return ServiceError(

@@ -98,6 +98,10 @@ class Adapter(Protocol):
         """Metrics without rows (size, latency, memory), by name."""
         ...
 
+    def facts(self) -> dict[str, Scalar]:
+        """Facts of the run for the record's attributes, for example how many prompts were cut."""
+        ...
+
     def close(self) -> None:
         """Free the model."""
         ...

@@ -33,13 +33,11 @@ def order_rows(
     `ranks` gives for each task the position of each example in the permutation, `heads` how long the head is. Numbering
     duplicates along the permutation, and not in order of arrival, keeps a small sample a prefix of a larger one.
     """
-    tasks = list(ranks)
-    codes = np.array(
-        [tasks.index(name) if name in ranks else -1 for name in table.column("task").to_pylist()], dtype=np.int64
-    )
+    tasks = {name: number for number, name in enumerate(ranks)}
+    codes = np.array([tasks.get(name, -1) for name in table.column("task").to_pylist()], dtype=np.int64)
     docs = column_numpy(table, "doc_id").astype(np.int64)
     position = np.full(table.num_rows, np.iinfo(np.int64).max)
-    for number, name in enumerate(tasks):
+    for name, number in tasks.items():
         mine = codes == number
         position[mine] = ranks[name][docs[mine]]
         position[mine & (position >= heads.get(name, 0))] = np.iinfo(np.int64).max

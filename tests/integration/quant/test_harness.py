@@ -365,3 +365,16 @@ def test_perplexity_rises_with_noise(evaluate: Evaluate, checkpoints: Checkpoint
     latency = base.evidence.metrics["latency"]
     assert latency.low is not None
     assert 0 < latency.low <= latency.value
+
+
+def test_cut_prompts_are_counted_and_do_not_flood_the_log(
+    evaluate: Evaluate, checkpoints: Checkpoints, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = evaluate(checkpoints("float32"), "mmlu_cloze", tmp_path / "a", Sampling(examples=10)).record
+    cut = evaluate(checkpoints("float32"), "mmlu_cloze", tmp_path / "b", Sampling(examples=10), max_length=128).record
+    assert "truncated.mmlu_cloze" not in whole.evidence.attributes
+    # 10 questions of 4 choices, some of them longer than 128 tokens of a 512-word vocabulary.
+    assert 4 <= cut.evidence.attributes["truncated.mmlu_cloze"] <= 40  # type: ignore[operator]
+    assert "Combined length" not in caplog.text
+    with pytest.raises(InputError, match="longer than 8 tokens: give a larger --max-length"):
+        evaluate(checkpoints("float32"), "mmlu_cloze", tmp_path / "c", Sampling(examples=10), max_length=8)

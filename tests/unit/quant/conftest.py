@@ -68,6 +68,9 @@ class Arithmetic:
     def measures(self) -> dict[str, Metric]:
         return {"size": Metric(value=10.0, unit="bytes", direction="lower")}
 
+    def facts(self) -> dict[str, Any]:
+        return {"truncated.t": 3}
+
     def close(self) -> None:
         self.closed += 1
 

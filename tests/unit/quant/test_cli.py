@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from assay.baselines.errors import InputError
 from assay.baselines.record import read_record
-from assay.quant.cli import evaluate, import_results
+from assay.quant.cli import evaluate, import_results, require
 
 SOURCE = """
 import torch
@@ -113,6 +113,12 @@ def test_bad_usage(folder: Path, arguments: tuple[str, ...], message: str) -> No
     with pytest.raises(InputError, match=message):
         invoke(*arguments, "--out", "r")
     assert not (folder / "r").exists()
+
+
+def test_a_missing_package_names_the_extra() -> None:
+    require("json")
+    with pytest.raises(InputError, match=r"needs no_such_package.*assay-ci\[quant\]"):
+        require("json", "no_such_package")
 
 
 def test_help_teaches() -> None:

@@ -38,6 +38,7 @@ def test_a_fixed_sample_is_the_head_of_the_permutation(arithmetic: Any, run: Run
     assert outcome.record.evidence.metrics["size"].value == 10
     assert outcome.record.evidence.attributes["sampling"] == "fixed"
     assert outcome.record.evidence.attributes["examples.t"] == 30
+    assert outcome.record.evidence.attributes["truncated.t"] == 3
     assert outcome.record.evidence.protocol == {"batch_size": 1, "sampling.seed": 1234}
     assert read_record(tmp_path / "r").digest == outcome.record.digest
 
