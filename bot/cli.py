@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.utils import PacifyFlushWrapper
 
 from assay.baselines.errors import AssayError
 
@@ -67,11 +69,18 @@ def assay() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit. Every failure is one line on standard error and an exit code, never a traceback
     (ASSAY_DEBUG=1 shows it)."""
+    # A log in another encoding shows `\u2717` instead of ending in a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = assay.main(args=arguments, prog_name="assay", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        sys.exit(2)
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else "assay"
         _fail(f"{error.format_message()} See `{where} --help`.", 2)
@@ -83,9 +92,18 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get("ASSAY_DEBUG"):
             raise
         _fail(str(error), error.exit_code)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except SystemExit:
+        # Whoever read the output has left: no failure, and not the 1 that click gives it, which here says "blocked".
+        if isinstance(sys.stdout, PacifyFlushWrapper):
+            sys.exit(0)
+        raise
+    except MemoryError:
+        _fail("there is not enough memory for this: give smaller input.", 3)
+    except OSError as error:
+        if os.environ.get("ASSAY_DEBUG"):
+            raise
+        where = f" ({error.filename})" if error.filename is not None else ""
+        _fail(f"the system refused: {error.strerror or error}{where}.", 3)
     except Exception as error:
         if os.environ.get("ASSAY_DEBUG"):
             raise
@@ -93,7 +111,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    print(f"assay: {' '.join(message.split())}", file=sys.stderr)
+    from assay.bot.text import shown
+
+    print(f"assay: {shown(message, 2000)}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -232,7 +232,7 @@ def _measurements(
             else []
         )
         same = this is not None and run.path == this.path
-        if run.id != facts.run_id and not artifacts and not same:
+        if run.id not in {facts.run_id, *sharing} and not artifacts and not same:
             continue
         found.append(_measurement(repository, run, artifacts, finished, store, max_bytes, records))
     return tuple(sorted(found, key=lambda m: m.run_id, reverse=True))

@@ -129,7 +129,10 @@ def _configuration(snapshot: Snapshot) -> tuple[Configuration, str]:
 def _results(
     snapshot: Snapshot, records: Mapping[str, Record], configuration: Configuration, problem: str
 ) -> list[Result]:
-    """One result for each workflow and kind of evidence, from its newest valid run; a newer unfinished one is named."""
+    """One result for each workflow and kind of evidence, from its newest valid run.
+
+    A newer run that is unfinished is named, and one that ended without valid evidence has a result of its own.
+    """
     results: list[Result] = []
     for workflow in sorted({m.workflow for m in snapshot.measurements}):
         runs = sorted((m for m in snapshot.measurements if m.workflow == workflow), key=lambda m: (m.run_id, m.attempt))
@@ -140,9 +143,8 @@ def _results(
         running = next((m.url for m in runs if not m.finished and m.run_id > chosen.run_id), "")
         found = _of_run(chosen, snapshot, records, configuration, problem)
         results += [replace(result, running=running) for result in found] if running else found
-        triggering = next((m for m in finished if m.run_id == snapshot.event.run_id), None)
-        if triggering is not None and triggering is not chosen and triggering.run_id > chosen.run_id:
-            results += [_broken(triggering, snapshot)]
+        if finished[-1] is not chosen:
+            results += _of_run(finished[-1], snapshot, records, configuration, problem)
     return results
 
 

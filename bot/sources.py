@@ -17,7 +17,7 @@ from assay.baselines.record import EVIDENCE_NAME, Record, read_record
 if TYPE_CHECKING:
     from assay.bot.github import GitHub
 
-RUN = re.compile(r"^run/(\d+)$")
+RUN = re.compile(r"^run/([0-9]{1,18})$")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Place:
     def ledger(self) -> Ledger:
         """The ledger. Raises `InputError` when neither a folder nor a repository is named."""
         if self.ledger_folder is not None:
+            if self.ledger_folder.exists() and not self.ledger_folder.is_dir():
+                raise InputError(f"{self.ledger_folder} is a file, and a ledger is a folder: give the folder of publications.")
             return DirectoryLedger(self.ledger_folder)
         from assay.baselines.ledger.release import ReleaseLedger
 
@@ -54,7 +56,10 @@ def cache_folder() -> Path:
     override = os.environ.get("ASSAY_CACHE")
     if override:
         return Path(override)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay"
+    except RuntimeError:  # a container's user may have neither HOME nor an entry in passwd
+        return Path(tempfile.gettempdir()) / f"assay-cache-{os.getuid()}"
 
 
 def resolve(spec: str, place: Place) -> Record:
@@ -63,12 +68,16 @@ def resolve(spec: str, place: Place) -> Record:
     if run is not None:
         return _of_run(int(run[1]), place)
     publication = parse_tag(spec)
-    if publication is not None and not Path(spec).exists():
-        return place.ledger().fetch(publication)
     path = Path(spec)
-    if (path / EVIDENCE_NAME).is_file():
+    try:
+        there, is_record = path.exists(), (path / EVIDENCE_NAME).is_file()
+    except (OSError, ValueError):  # a name longer than the file system takes, a null character
+        there = is_record = False
+    if publication is not None and not there:
+        return place.ledger().fetch(publication)
+    if is_record:
         return read_record(path)
-    if path.exists():
+    if there:
         raise InputError(
             f"{spec} is not evidence: there is no {EVIDENCE_NAME} in it; results of another tool become evidence with "
             "`assay evidence import`."

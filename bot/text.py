@@ -12,6 +12,7 @@ _OUTER_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")  # inside 
 # GitHub links mentions, issue numbers and addresses in the finished page, entities or not; an invisible joiner stops it.
 _JOINER = "\u2060"
 _LINKS = re.compile(r"(?i)(@|#|://|www\.|\bgh-|mailto:|:(?=[a-z0-9+-]+:))")
+_COMMANDS = re.compile(r"(?<!\S)::|##\[")
 _LINE_START = re.compile(r"^([-+=]|\d+[.)])")
 
 
@@ -27,6 +28,18 @@ def plain(text: str, limit: int = 160) -> str:
     visible = _LINKS.sub(lambda m: m[0] + _JOINER, visible)
     visible = _LINE_START.sub(lambda m: _JOINER + m[0], visible)
     return _OUTER_UNDERSCORE.sub("&#95;", visible.translate(_STRUCTURE))
+
+
+def shown(text: str, limit: int = 400) -> str:
+    """Foreign text for a terminal or a log, on one line of at most `limit` characters.
+
+    Control characters (colours, cursor movements, direction overrides) become a replacement character, and nothing in it
+    is a command to the runner that collects the log (`::error::`, `##[group]`).
+    """
+    visible = "".join("\ufffd" if _hidden(c) else c for c in " ".join(text[: 8 * limit + 64].split()))
+    if len(visible) > limit:
+        visible = visible[: limit - 1].rstrip() + "…"
+    return _COMMANDS.sub(lambda m: f"{m[0][0]}{_JOINER}{m[0][1:]}", visible)
 
 
 def code(text: str, limit: int = 160) -> str:
@@ -115,7 +128,7 @@ def number(value: float) -> str:
 def size(byte_count: float) -> str:
     """Bytes in the unit that keeps the number short."""
     for unit in ("B", "KB", "MB", "GB"):
-        if abs(byte_count) < 1000:
+        if abs(byte_count) < 999.5:  # what rounds to 1000 is shown in the next unit
             return f"{byte_count:.3g} {unit}"
         byte_count /= 1000
     return f"{byte_count:,.3g} TB"
