@@ -5,24 +5,19 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import traceback
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from assay.baselines.errors import AssayError, InputError
-from assay.baselines.evidence import Evidence, Provenance
 
 if TYPE_CHECKING:
     from assay.baselines.policy import Policy
     from assay.baselines.record import Record
-    from assay.quant.evaluation import Outcome
     from assay.quant.plan import Adapter
-    from assay.quant.sampling import Sampling
 
 EXAMPLES = """
 Examples:
@@ -154,7 +149,9 @@ def _evaluate(options: Mapping[str, Any]) -> None:
     from assay.quant.evaluation import run_evaluation
     from assay.quant.gating import preflight_of, stop_rule
     from assay.quant.progress import Terminal
+    from assay.quant.provenance import provenance_of
     from assay.quant.sampling import Sampling
+    from assay.quant.summary import print_outcome
     from assay.quant.supplement import Base
 
     sampling = Sampling(options["seed"], options["examples"], options["grow"], options["chunk"], options["cap"])
@@ -162,7 +159,7 @@ def _evaluate(options: Mapping[str, Any]) -> None:
     adapter = _adapter(options, options["checkpoint"], options["model"])
     other = _other_side(options)
     policy = _policy(options["policy"])
-    provenance = _provenance(options["commit"], options["run_id"], options["attempt"])
+    provenance = provenance_of(options["commit"], options["run_id"], options["attempt"])
     progress = Terminal()
     try:
         outcome = run_evaluation(
@@ -179,7 +176,7 @@ def _evaluate(options: Mapping[str, Any]) -> None:
         )
     finally:
         progress.close()
-    _print_outcome(outcome, options["out"], sampling, as_json=options["as_json"])
+    print_outcome(outcome, options["out"], sampling, as_json=options["as_json"])
 
 
 @click.command(
@@ -233,18 +230,22 @@ def import_results(
     cluster, answer, text).
     """
     from assay.quant.importers import import_evidence
+    from assay.quant.provenance import provenance_of
+    from assay.quant.summary import metrics_document, print_record
 
     if (low is None) != (high is None):
         raise InputError("--low and --high belong together: give both, or neither for scores of 0 and 1.")
     bounds = (low, high) if low is not None and high is not None else None
-    provenance = _provenance(commit, run_id, attempt)
+    provenance = provenance_of(commit, run_id, attempt)
     record = import_evidence(source, out, provenance=provenance, source_format=source_format, name=name, bounds=bounds)
     if as_json:
         click.echo(
-            json.dumps({"folder": str(out), "digest": record.digest, "metrics": _metrics(record.evidence)}, indent=1)
+            json.dumps(
+                {"folder": str(out), "digest": record.digest, "metrics": metrics_document(record.evidence)}, indent=1
+            )
         )
         return
-    _print_metrics(record, out)
+    print_record(record, out)
 
 
 def _base_record(options: Mapping[str, Any], read: Any) -> Record | None:
@@ -333,65 +334,3 @@ def _policy(path: Path | None) -> Policy:
     if path is None and not default.is_file():
         return Policy()
     return load_configuration(path or default).gate
-
-
-def _provenance(commit: str | None, run_id: int | None, attempt: int | None) -> Provenance:
-    from pydantic import ValidationError
-
-    found = commit or os.environ.get("ASSAY_HEAD_SHA") or _git_head()
-    try:
-        return Provenance(
-            commit=found or None,
-            run_id=run_id,
-            attempt=attempt,
-            workflow=os.environ.get("GITHUB_WORKFLOW", "")[:200],
-            created=datetime.now(UTC),
-        )
-    except ValidationError:
-        raise InputError(f"--commit {str(found)[:60]} is not a full commit: give its 40 hexadecimal digits.") from None
-
-
-def _git_head() -> str:
-    try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
-
-
-def _print_outcome(outcome: Outcome, out: Path, sampling: Sampling, *, as_json: bool) -> None:
-    supplement = out.with_name(f"{out.name}.base") if outcome.supplement is not None else None
-    if as_json:
-        found = {
-            "folder": str(out),
-            "digest": outcome.record.digest,
-            "supplement": str(supplement) if supplement else None,
-            "sampling": sampling.name,
-            "resumed": outcome.resumed,
-            "metrics": _metrics(outcome.record.evidence),
-        }
-        click.echo(json.dumps(found, indent=1))
-        return
-    _print_metrics(outcome.record, out)
-    if supplement is not None:
-        click.echo(f"Base rows that the base record lacked: {supplement}")
-
-
-def _metrics(evidence: Evidence) -> dict[str, dict[str, Any]]:
-    return {name: metric.model_dump(exclude_none=True) for name, metric in sorted(evidence.metrics.items())}
-
-
-def _print_metrics(record: Record, out: Path) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    evidence = record.evidence
-    table = Table(title=escape(f"{evidence.subject.name} {evidence.subject.format}".strip()), title_justify="left")
-    for heading in ("metric", "value", "n", "unit"):
-        table.add_column(heading, justify="right" if heading in ("value", "n") else "left")
-    for name, metric in sorted(evidence.metrics.items()):
-        shown = f"{metric.value:,.0f}" if metric.unit == "bytes" else f"{metric.value:.4g}"
-        table.add_row(escape(name), shown, f"{metric.n:,}" if metric.n else "", escape(metric.unit))
-    Console().print(table)
-    click.echo(f"Evidence {record.digest[:12]} in {out}")

@@ -69,6 +69,8 @@ def run_evaluation(
     for line in (*plan.notes, *(preflight(plan) if preflight else ())):
         told.note(line)
     rest = Supplement(base, sampling, out, fresh, told) if base is not None else None
+    if rest is not None:
+        rest.foresee(plan)
     run = _Run(adapter, plan, sampling, out)
     resumed = run.resume(fresh, told)
     told.start({task.name: sampling.target(task) for task in plan.tasks})

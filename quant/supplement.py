@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from assay.baselines.errors import InputError
 from assay.baselines.evaluation import SCHEMA, check_rows
-from assay.baselines.evidence import Environment, Provenance, Scalar
+from assay.baselines.evidence import UNDECLARED, Environment, Provenance, Scalar
 from assay.baselines.record import Record, write_record
 from assay.quant.partial import PartialRows, complete_rows, work_key
 from assay.quant.plan import Adapter, Plan
 from assay.quant.progress import Progress
-from assay.quant.sampling import Sampling, seeded
+from assay.quant.sampling import Sampling, permutation, seeded
 from assay.quant.table import build_evidence, series_keys
 
 
@@ -41,6 +41,22 @@ class Supplement:
         self._plan: Plan | None = None
         self._rows: PartialRows | None = None
         self._table = SCHEMA.empty_table()
+
+    def foresee(self, plan: Plan) -> None:
+        """Raise `InputError` before anything is measured when a fixed sample has examples that the base lacks and nothing
+        could measure; a growing one may be decided before it gets there."""
+        declared = self._base.record.evidence.protocol != UNDECLARED
+        if self._base.adapter is not None or self._sampling.grow or not declared or self._base.record.rows is None:
+            return
+        rows = self._base.record.rows
+        known: dict[str, set[int]] = {}
+        for name, doc in zip(rows.column("task").to_pylist(), rows.column("doc_id").to_pylist(), strict=True):
+            known.setdefault(name, set()).add(doc)
+        for task in plan.tasks:
+            order = permutation(self._sampling.seed, task.name, task.examples)[: self._sampling.target(task)]
+            lacking = len(set(order.tolist()) - known.get(task.name, set(order.tolist())))
+            if lacking:
+                raise InputError(_lacking(lacking, "examples", task.name))
 
     def measure(self, head: pa.Table) -> pa.Table:
         """All supplementary rows that the rows of `head` need, with the occurrence numbers of the head."""
@@ -81,10 +97,7 @@ class Supplement:
         """Raise `InputError` when examples of a task that the base has are missing: the comparison would refuse them."""
         names = [name for name in wanted.column("task").to_pylist() if name in self._tasks]
         if names:
-            raise InputError(
-                f"--base lacks {len(names):,} rows of these examples, first of task {names[0]}: give --base-checkpoint"
-                " so that they are measured, or evaluate no more examples than the base has."
-            )
+            raise InputError(_lacking(len(names), "rows", names[0]))
 
     def _prepared(self, adapter: Adapter) -> PartialRows:
         if self._rows is not None:
@@ -102,6 +115,13 @@ class Supplement:
         self._rows = PartialRows(self._out, work_key(plan))
         self._rows.load(fresh=self._fresh)
         return self._rows
+
+
+def _lacking(count: int, what: str, task: str) -> str:
+    return (
+        f"--base lacks {count:,} {what} of this sample, first of task {task}: give --base-checkpoint so that they are"
+        " measured, or evaluate no more examples than the base has."
+    )
 
 
 def _align(measured: pa.Table, wanted: pa.Table) -> pa.Table:

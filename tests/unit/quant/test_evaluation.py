@@ -172,8 +172,20 @@ def test_a_base_that_lacks_nothing_is_not_measured(arithmetic: Any, run: Run, tm
 
 def test_a_base_that_lacks_rows_is_refused_without_its_checkpoint(arithmetic: Any, run: Run, tmp_path: Path) -> None:
     base = run(arithmetic(name="base"), Sampling(examples=20), tmp_path / "base").record
-    with pytest.raises(InputError, match="--base-checkpoint"):
-        run(arithmetic(name="head"), Sampling(examples=60), tmp_path / "head", base=Base(base))
+    head = arithmetic(name="head")
+    with pytest.raises(InputError, match=r"lacks 40 examples .* --base-checkpoint"):
+        run(head, Sampling(examples=60), tmp_path / "head", base=Base(base))
+    assert head.asked == []
+    # A growing sample is refused only when it gets there: 20 of its first 40 examples, with two metrics each.
+    with pytest.raises(InputError, match=r"lacks 40 rows .* --base-checkpoint"):
+        run(
+            head,
+            Sampling(grow=True, chunk=40),
+            tmp_path / "head",
+            base=Base(base),
+            decide=lambda plan: lambda *a: set(),
+        )
+    assert len(head.asked) == 40
 
 
 def test_another_base_checkpoint_is_refused(arithmetic: Any, run: Run, tmp_path: Path) -> None:
