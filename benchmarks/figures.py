@@ -36,13 +36,15 @@ def _compare() -> list[str]:
         "| examples | | CPU s | ratio | peak MiB |\n|---:|---|---:|---:|---:|",
     ]
     names = {"assay": "assay", "pandas": "vectorised pandas", "loop": "statsmodels in a loop"}
-    for row in _load("compare")["rows"]:
-        lines.append(
-            f"| {row['examples']:,} | {names[row['contender']]} | {row['cpu_s']:.2f} | {row['ratio']:.2f} | {row['peak_mib']:.0f} |"
-        )
-    lines.append(
-        "\nA hundred times the examples cost a good deal less than a hundred times the time and memory: most of the first row is imports.\n"
-    )
+    lines += [
+        f"| {row['examples']:,} | {names[row['contender']]} | {row['cpu_s']:.2f} | {row['ratio']:.2f} "
+        f"| {row['peak_mib']:.0f} |"
+        for row in _load("compare")["rows"]
+    ]
+    lines += [
+        "\nA hundred times the examples cost a good deal less than a hundred times the time and memory: most of the",
+        "first row is imports.\n",
+    ]
     return lines
 
 
@@ -64,12 +66,12 @@ def _sequential() -> list[str]:
         "```\npython benchmarks/sequential.py --runs 4000 --out docs/results/sequential.json\n```\n",
         "| true drop, points | fixed n | examples used (mean) | saved | regressed: fixed / growing |\n|---:|---:|---:|---:|---:|",
     ]
-    for row in _load("sequential")["rows"]:
-        if row["churn"] == row["planned_churn"] == 0.06:
-            lines.append(
-                f"| {100 * row['drop']:g} | {row['fixed_n']:,} | {row['mean_n']:,.0f} | {100 * row['saved']:+.0f}% | "
-                f"{row['regressed_fixed']:.3f} / {row['regressed_sequential']:.3f} |"
-            )
+    lines += [
+        f"| {100 * row['drop']:g} | {row['fixed_n']:,} | {row['mean_n']:,.0f} | {100 * row['saved']:+.0f}% | "
+        f"{row['regressed_fixed']:.3f} / {row['regressed_sequential']:.3f} |"
+        for row in _load("sequential")["rows"]
+        if row["churn"] == row["planned_churn"] == 0.06
+    ]
     # Some rows are recorded twice, once for each table of the other page.
     lines = list(dict.fromkeys(lines))
     lines.append(
