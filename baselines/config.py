@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError
@@ -15,6 +15,8 @@ from assay.baselines.policy import Policy, Setting
 
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 20
+
+S = TypeVar("S", bound=Setting)
 
 
 class CommentSettings(Setting):
@@ -70,7 +72,8 @@ class _Loader(yaml.SafeLoader):
 def load_configuration(path: Path) -> Configuration:
     """Read `assay.yml`. Raises `InputError` when it is missing or wrong."""
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; give the path of an assay.yml.") from None
     return parse_configuration(data, origin=str(path))
@@ -82,8 +85,16 @@ def parse_configuration(data: bytes, *, origin: str = ".github/assay.yml") -> Co
     Raises `InputError` with one line for what is too large, no plain YAML, or has an unknown key (with the nearest
     known one) or a value out of range.
     """
+    return parse_settings(data, Configuration, origin=origin, example="gate:", page="docs/configuration.md")
+
+
+def parse_settings(data: bytes, model: type[S], *, origin: str, example: str, page: str) -> S:
+    """Settings of any kind from plain YAML, as strictly as `assay.yml`: bounded, no anchors, no key twice, none unknown.
+
+    `example` is a key that such a file has and `page` the documentation of all of them, for the one line of the `InputError`.
+    """
     if len(data) > MAX_BYTES:
-        raise InputError(f"{origin} is {len(data):,} bytes; a configuration has at most {MAX_BYTES:,}.")
+        raise InputError(f"{origin} is over {MAX_BYTES:,} bytes, the most that a configuration has.")
     try:
         document = yaml.load(data, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -95,11 +106,11 @@ def parse_configuration(data: bytes, *, origin: str = ".github/assay.yml") -> Co
     if document is None:
         document = {}
     if not isinstance(document, dict):
-        raise InputError(f"{origin} must be a mapping such as 'gate:', not {type(document).__name__}.")
+        raise InputError(f"{origin} must be a mapping such as {example!r}, not {type(document).__name__}.")
     try:
-        return Configuration.model_validate(document)
+        return model.model_validate(document)
     except ValidationError as error:
-        raise InputError(f"{origin}: {_explain(error)}") from None
+        raise InputError(f"{origin}: {_explain(error, model, page)}") from None
 
 
 def json_schema() -> dict[str, Any]:
@@ -108,22 +119,22 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "assay.yml", **schema}
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, model: type[Setting], page: str) -> str:
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"]]
     where = ".".join(path)[:200] or "the file"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(path[-1], _known_keys(), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "; see docs/configuration.md for the known keys."
+        near = difflib.get_close_matches(path[-1], _known_keys(model), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; see {page} for the known keys."
         return f"unknown key {where!r}{hint}{more}"
     value = json.dumps(first.get("input"), default=str)[:60]
     return f"{where}: {first['msg']} (it is {value}){more}."
 
 
-def _known_keys() -> list[str]:
-    definitions = json_schema().get("$defs", {})
-    names: set[str] = set(Configuration.model_json_schema(by_alias=True)["properties"])
-    for definition in definitions.values():
+def _known_keys(model: type[Setting]) -> list[str]:
+    schema = model.model_json_schema(by_alias=True)
+    names: set[str] = set(schema["properties"])
+    for definition in schema.get("$defs", {}).values():
         names |= set(definition.get("properties", {}))
     return sorted(names)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 
 class AssayError(Exception):
     """A failure that is reported as one line and an exit code, never as a traceback."""
@@ -19,3 +22,13 @@ class ServiceError(AssayError):
     """A tool or a service that assay needs failed; the same command may succeed later (exit code 3)."""
 
     exit_code = 3
+
+
+def cannot_write(path: Path, error: OSError) -> AssayError:
+    """What a failed write is: a service failure when the disk is full or broken, else a path that cannot be written."""
+    why = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        return ServiceError(
+            f"cannot write {path}: {why}; nothing was left half-written. Free space and run this again."
+        )
+    return InputError(f"cannot write {path}: {why}; give a path that can be written.")

@@ -108,7 +108,7 @@ def check_rows(rows: pa.Table | None, origin: str) -> pa.Table:
             f"{origin}: a column has the wrong type ({' '.join(str(error).split())[:120]}): evaluate again."
         ) from None
     for field in SCHEMA:
-        if not field.nullable and table.column(field.name).null_count:
+        if not field.nullable and _has_nulls(table.column(field.name)):
             raise InputError(f"{origin}: column {field.name!r} has nulls: evaluate again.")
     scores, weights = column_numpy(table, "score"), column_numpy(table, "weight")
     bad = ~np.isfinite(scores)
@@ -120,6 +120,15 @@ def check_rows(rows: pa.Table | None, origin: str) -> pa.Table:
     if not (np.isfinite(weights) & (weights > 0)).all():
         raise InputError(f"{origin}: a weight is not a positive number: evaluate again.")
     return table
+
+
+def _has_nulls(column: pa.ChunkedArray) -> bool:
+    """Whether a value is missing: no index, or an index of a null among the values of a dictionary."""
+    if column.null_count:
+        return True
+    return pa.types.is_dictionary(column.type) and any(
+        chunk.dictionary.null_count and chunk.dictionary_decode().null_count for chunk in column.chunks
+    )
 
 
 def column_numpy(table: pa.Table, name: str) -> np.ndarray[Any, Any]:

@@ -76,7 +76,11 @@ def accuracy_of(evidence: Evidence, tasks: Sequence[str] | None = None) -> Value
     metrics = [
         m
         for key, m in evidence.metrics.items()
-        if m.scale == "binary" and m.primary and m.n and (tasks is None or key.rpartition("/")[0] in tasks)
+        if m.scale == "binary"
+        and m.direction == "higher"
+        and m.primary
+        and m.n
+        and (tasks is None or key.rpartition("/")[0] in tasks)
     ]
     total = sum(m.n or 0 for m in metrics)
     if not total:
@@ -94,7 +98,10 @@ def cost_of(evidence: Evidence, axis: Axis) -> Value | None:
         return None
     low = metric.low if metric.low is not None else metric.value
     high = metric.high if metric.high is not None else metric.value
-    return Value(metric.value, low, high)
+    try:
+        return Value(metric.value, low, high)
+    except InputError as error:
+        raise InputError(f"{axis.name}: {error}") from None
 
 
 def shared_cost(evidence: Sequence[Evidence]) -> Axis | None:

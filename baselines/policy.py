@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from assay.baselines.errors import InputError
 
 POOL = "pool"
 
@@ -128,10 +130,18 @@ class Policy(Setting):
     @model_validator(mode="after")
     def _margin_not_below_threshold(self) -> Policy:
         if self.margin < self.threshold:
-            raise ValueError(
-                f"margin {self.margin:g} is below threshold {self.threshold:g}; a change could then be blocked by neither and proven by none"
-            )
+            raise ValueError(_contradiction(self.margin, self.threshold))
+        for name, limits in self._stated().items():
+            if limits.margin is not None and limits.threshold is not None and limits.margin < limits.threshold:
+                raise ValueError(f"{name}: {_contradiction(limits.margin, limits.threshold)}")
         return self
+
+    def _stated(self) -> dict[str, Limits | PoolLimits | Perplexity]:
+        """Every part of the policy that may state a threshold and a margin of its own."""
+        stated: dict[str, Limits | PoolLimits | Perplexity] = {"perplexity": self.perplexity, "pool": self.pool}
+        stated |= {f"tasks.{name}": limits for name, limits in self.tasks.items()}
+        stated |= {f"groups.{name}": group for name, group in self.groups.items()}
+        return stated | {f"groups.{name}.pool": group.pool for name, group in self.groups.items()}
 
     def family_groups(self) -> dict[str, Group]:
         """The declared groups, or one group of all tasks."""
@@ -149,34 +159,57 @@ class TaskLimits(BaseModel):
     floor: float | None = None
 
 
+def _contradiction(margin: float, threshold: float) -> str:
+    return f"margin {margin:g} is below threshold {threshold:g}; a drop between them could neither block nor be proven harmless"
+
+
+def _resolved(where: str, threshold: float, margin: float, **others: Any) -> TaskLimits:
+    """Limits in proportions. Raises `InputError` when those that meet in one hypothesis contradict each other."""
+    if margin < threshold:
+        raise InputError(
+            f"the policy for {where[:80]}: {_contradiction(margin, threshold)}: set its margin beside its threshold."
+        )
+    return TaskLimits(threshold=threshold / 100, margin=margin / 100, **others)
+
+
 def matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether a name is one of the patterns (`*` and `?` as in file names, case matters)."""
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def limits_for(policy: Policy, group: Group, task: str, *, perplexity: bool) -> TaskLimits:
-    """Limits of a task: the policy's defaults, then its group's, then each matching entry of `tasks` in order."""
+    """Limits of a task: the policy's defaults, then its group's, then each matching entry of `tasks` in order.
+
+    Raises `InputError` when a threshold and a margin from different places contradict each other.
+    """
     threshold, margin = (
         (policy.perplexity.threshold, policy.perplexity.margin) if perplexity else (policy.threshold, policy.margin)
     )
-    metric: str | None = None
     floor: float | None = None
-    layers: list[Limits] = [group, *(limits for pattern, limits in policy.tasks.items() if matches(task, [pattern]))]
-    for layer in layers:
+    for layer in _layers(policy, group, task):
         threshold = layer.threshold if layer.threshold is not None else threshold
         margin = layer.margin if layer.margin is not None else margin
-        metric = layer.metric or metric
         floor = layer.floor if layer.floor is not None else floor
-    return TaskLimits(
-        threshold=threshold / 100, margin=margin / 100, metric=metric, floor=None if perplexity else floor
+    return _resolved(
+        task, threshold, margin, metric=metric_for(policy, group, task), floor=None if perplexity else floor
     )
+
+
+def metric_for(policy: Policy, group: Group, task: str) -> str | None:
+    """The metric that the policy gates a task on, if it names one."""
+    named = [layer.metric for layer in _layers(policy, group, task) if layer.metric]
+    return named[-1] if named else None
+
+
+def _layers(policy: Policy, group: Group, task: str) -> list[Limits]:
+    return [group, *(limits for pattern, limits in policy.tasks.items() if matches(task, [pattern]))]
 
 
 def pool_limits(policy: Policy, group: Group) -> TaskLimits:
     """Limits of a group's pooled comparison: its own, else the group's, else the policy's."""
     threshold = next(t for t in (group.pool.threshold, group.threshold, policy.threshold) if t is not None)
     margin = next(m for m in (group.pool.margin, group.margin, policy.margin) if m is not None)
-    return TaskLimits(threshold=threshold / 100, margin=margin / 100)
+    return _resolved("the pool of all tasks", threshold, margin)
 
 
 def accepted_for(policy: Policy, task: str, metric: str, drop: float, today: date) -> Accepted | None:

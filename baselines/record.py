@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from assay.baselines.errors import InputError
+from assay.baselines.errors import InputError, cannot_write
 from assay.baselines.evidence import MAX_JSON_BYTES, Evidence, TableRef, digest_of, dump_evidence, parse_evidence
 
 EVIDENCE_NAME = "evidence.json"
@@ -20,6 +21,9 @@ ROWS_NAME = "rows.parquet"
 MAX_ROWS = 5_000_000
 MAX_TABLE_BYTES = 1 << 30
 MAX_DECODED_BYTES = 4 << 30
+PARTIAL_NAME = ".partial"
+"""Where an interrupted evaluation keeps its finished chunks, inside the folder of its record."""
+_OURS = {EVIDENCE_NAME, ROWS_NAME, PARTIAL_NAME}
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,33 @@ class Record:
 def write_record(folder: Path, evidence: Evidence, rows: pa.Table | None) -> Record:
     """Write a record so that a reader sees all of it or none of it; an existing record is replaced whole.
 
-    Returns the record as it will be read, with its digest. Raises `InputError` for a table that could not be read back.
+    Returns the record as it will be read, with its digest. Raises `InputError` for a table that could not be read back,
+    for a folder that cannot be written, and for one that holds anything else than a record: replacing it would lose it.
     """
     folder = Path(folder)
+    _refuse_foreign(folder)
+    try:
+        return _write_record(folder, evidence, rows)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+
+
+def _refuse_foreign(folder: Path) -> None:
+    try:
+        others = sorted(entry.name for entry in folder.iterdir() if entry.name not in _OURS)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"cannot write a record to {folder}: {error.strerror}; give a new folder.") from None
+    if others:
+        raise InputError(
+            f"{folder} holds other things than a record ({others[0][:60]!r}): give a new folder, so that nothing of yours is replaced."
+        )
+
+
+def _write_record(folder: Path, evidence: Evidence, rows: pa.Table | None) -> Record:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}.", dir=folder.parent))
     try:
         if rows is not None:
             if rows.num_rows > MAX_ROWS:
@@ -80,8 +106,11 @@ def read_evidence(folder: Path, *, expect: str | None = None) -> tuple[Evidence,
     """The evidence document alone, and its digest."""
     path = Path(folder) / EVIDENCE_NAME
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise InputError(f"{path} is {path.stat().st_size:,} bytes; evidence has at most {MAX_JSON_BYTES:,}.")
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InputError(f"{path} is no regular file: give the folder that assay wrote.")
+        if found.st_size > MAX_JSON_BYTES:
+            raise InputError(f"{path} is {found.st_size:,} bytes; evidence has at most {MAX_JSON_BYTES:,}.")
         data = path.read_bytes()
     except FileNotFoundError:
         raise InputError(
@@ -102,19 +131,22 @@ def read_rows(path: Path, ref: TableRef) -> pa.Table:
     if ref.rows > MAX_ROWS:
         raise InputError(f"{path} declares {ref.rows:,} rows; assay reads at most {MAX_ROWS:,}: split the evaluation.")
     try:
-        size = path.stat().st_size
+        size = path.stat().st_size if path.is_file() else -1
     except OSError:
-        raise InputError(
-            f"{path} is missing, and the evidence beside it names a table: fetch or measure it again."
-        ) from None
+        size = -1
+    if size < 0:
+        raise InputError(f"{path} is missing, and the evidence beside it names a table: fetch or measure it again.")
     if size != ref.bytes or size > MAX_TABLE_BYTES:
         raise InputError(
             f"{path} is {size:,} bytes where the evidence says {ref.bytes:,}: it is truncated or changed; fetch it again."
         )
     hasher = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            hasher.update(block)
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                hasher.update(block)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}.") from None
     if hasher.hexdigest() != ref.sha256:
         raise InputError(
             f"{path} does not match its digest {ref.sha256[:12]}: it was changed; fetch or measure it again."
@@ -144,9 +176,25 @@ def read_parquet(path: Path, *, rows: int | None = None, columns: list[str] | No
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part."""
+    """Write a file so that a reader sees the old content or the new, never a part.
+
+    A link keeps pointing at its file, and what is no regular file (`/dev/stdout`, a pipe) is written to, not replaced.
+    Raises `InputError` or `ServiceError` when it cannot be written.
+    """
+    try:
+        path = Path(os.path.realpath(path))
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_bytes(data)
+        else:
+            _replace_file(path, data)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def _replace_file(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    # A name may be as long as the file system takes; the temporary one beside it must not be longer.
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
     os.close(handle)
     try:
         _write_file(Path(name), data)
@@ -175,7 +223,7 @@ def _replace_folder(staging: Path, folder: Path) -> None:
     if not folder.exists():
         staging.rename(folder)
         return
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name[:100]}.old.", dir=folder.parent))
     folder.rename(aside / "record")
     try:
         staging.rename(folder)

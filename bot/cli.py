@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-from click.utils import PacifyFlushWrapper
+import click.utils
 
 from assay.baselines.errors import AssayError
 
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(str(error), error.exit_code)
     except SystemExit:
         # Whoever read the output has left: no failure, and not the 1 that click gives it, which here says "blocked".
-        if isinstance(sys.stdout, PacifyFlushWrapper):
+        if type(sys.stdout) is click.utils.PacifyFlushWrapper:
             sys.exit(0)
         raise
     except MemoryError:

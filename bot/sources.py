@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.baselines.errors import InputError
-from assay.baselines.ledger import Ledger, Nearest, parse_tag
+from assay.baselines.ledger import Ledger, Nearest, Publication, parse_tag
 from assay.baselines.ledger.directory import DirectoryLedger
+from assay.baselines.ledger.tags import UNFIT
 from assay.baselines.record import EVIDENCE_NAME, Record, read_record
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ class Place:
         """The ledger. Raises `InputError` when neither a folder nor a repository is named."""
         if self.ledger_folder is not None:
             if self.ledger_folder.exists() and not self.ledger_folder.is_dir():
-                raise InputError(f"{self.ledger_folder} is a file, and a ledger is a folder: give the folder of publications.")
+                raise InputError(
+                    f"{self.ledger_folder} is a file, and a ledger is a folder: give the folder of publications."
+                )
             return DirectoryLedger(self.ledger_folder)
         from assay.baselines.ledger.release import ReleaseLedger
 
@@ -62,12 +65,25 @@ def cache_folder() -> Path:
         return Path(tempfile.gettempdir()) / f"assay-cache-{os.getuid()}"
 
 
+def check_branch(branch: str) -> str:
+    """The branch, or `InputError` when no tag can hold its name (`..` and a leading `/` would leave the ledger's folder)."""
+    if not branch or len(branch) > 180 or UNFIT.search(branch):
+        raise InputError(f"{branch[:80]!r} is no branch name that a tag can hold: give the branch as git shows it.")
+    return branch
+
+
+def publication_named(text: str) -> Publication | None:
+    """The publication that a tag names; None when the text is no tag of a baseline."""
+    publication = parse_tag(text)
+    return publication if publication is not None and not UNFIT.search(publication.branch) else None
+
+
 def resolve(spec: str, place: Place) -> Record:
     """The record that `spec` names: a folder that assay wrote, `baseline/...` (a tag), or `run/<id>` (its artefact)."""
     run = RUN.match(spec)
     if run is not None:
         return _of_run(int(run[1]), place)
-    publication = parse_tag(spec)
+    publication = publication_named(spec)
     path = Path(spec)
     try:
         there, is_record = path.exists(), (path / EVIDENCE_NAME).is_file()
@@ -93,10 +109,11 @@ def nearest_baseline(place: Place, kind: str, branch: str, head: str | None, che
     """
     if head is None:
         raise InputError(
-            "the head's evidence names no commit, so that its merge base is unknown: name the baseline with --base."
+            "the head names no commit, so that its merge base is unknown: measure in a git checkout, or name the baseline."
         )
     from assay.baselines.ledger import history
 
+    check_branch(branch)
     ledger = place.ledger()
     if place.ledger_folder is not None:
         if not ledger.publications(branch, kind):

@@ -22,7 +22,10 @@ def at_chance(samples: Sequence[Sample], chances: Mapping[tuple[str, str], float
         members = [
             (s, chance)
             for s in samples
-            if s.group == group and s.scale == "binary" and (chance := chances.get((s.group, s.task))) is not None
+            if s.group == group
+            and s.scale == "binary"
+            and not s.lower_is_better
+            and (chance := chances.get((s.group, s.task))) is not None
         ]
         if not members:
             continue

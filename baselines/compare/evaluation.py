@@ -14,13 +14,13 @@ from assay.baselines.compare.chance import at_chance
 from assay.baselines.compare.flips import list_flips
 from assay.baselines.compare.judge import Measured, judge
 from assay.baselines.compare.protocol import check_protocol
-from assay.baselines.compare.samples import Sample, check_scale, measure, pool
+from assay.baselines.compare.samples import Sample, measure, on_scale, pool
 from assay.baselines.compare.verdict import MAX_FLIPS, Comparison, Finding, Flip, State, summarise
 from assay.baselines.environment import differences
 from assay.baselines.errors import InputError
 from assay.baselines.evaluation import KIND, check_rows, column_numpy, metric_key
 from assay.baselines.evidence import UNDECLARED, Evidence, Metric
-from assay.baselines.policy import Group, Policy, accepted_for, limits_for, matches, pool_limits
+from assay.baselines.policy import Group, Policy, accepted_for, limits_for, matches, metric_for, pool_limits
 from assay.baselines.record import Record
 
 
@@ -58,6 +58,7 @@ def compare(
     pairs = pairing.pair(pairing.select(base_rows, numbers), pairing.select(head_rows, numbers), names)
     _check_sets(pairs, names, head.evidence, base.evidence, intersect)
     samples = _samples(wanted, numbers, pairs, base_rows, head_rows, policy)
+    warnings += _ranges(wanted)
     warnings += at_chance(samples, {(w.group, w.series[0]): w.metric.chance for w in wanted}, policy)
     growing = head.evidence.attributes.get("sampling") == "growing"
     findings, sizes = _judge_groups(samples, policy, today, growing)
@@ -91,7 +92,8 @@ def _common_tasks(base: pa.Table, head: pa.Table) -> tuple[set[str], list[str]]:
         raise InputError(
             f"the head has no results for {_some(before - after)}, which the base has: evaluate the same tasks."
         )
-    return before & after, [f"{_some(after - before)} has no baseline yet"] if after - before else []
+    verb = "has" if len(after - before) == 1 else "have"
+    return before & after, [f"{_some(after - before)} {verb} no baseline yet"] if after - before else []
 
 
 def _some(names: set[str]) -> str:
@@ -101,8 +103,13 @@ def _some(names: set[str]) -> str:
 
 def _wanted(head: Evidence, base: Evidence, rows: pa.Table, tasks: set[str], policy: Policy) -> list[_Wanted]:
     available: dict[str, list[pairing.SeriesName]] = {}
+    keys: dict[str, pairing.SeriesName] = {}
     for series in pairing.series_names(rows):
         available.setdefault(series[0], []).append(series)
+        if keys.setdefault(metric_key(*series), series) != series:
+            raise InputError(
+                f"two series of the head go by the name {metric_key(*series)[:120]}: rename the task or the metric."
+            )
     found: list[_Wanted] = []
     for group_name, group in policy.family_groups().items():
         for task in sorted(tasks):
@@ -123,7 +130,7 @@ def _choose(
     described = [(s, head.metrics[key]) for s in available if (key := metric_key(*s)) in head.metrics]
     if not described:
         raise InputError(f"the head's evidence describes no metric of {task[:60]}: evaluate or import it again.")
-    named = limits_for(policy, group, task, perplexity=False).metric
+    named = metric_for(policy, group, task)
     if named is not None:
         described = [(s, m) for s, m in described if named in (s[1], f"{s[1]}@{s[2]}")]
         if not described:
@@ -135,6 +142,10 @@ def _choose(
     other = base.metrics.get(metric_key(*series))
     if other is None:
         raise InputError(f"the base has no {metric_key(*series)[:120]}: evaluate both with the same assay.")
+    if other.direction != metric.direction:
+        raise InputError(
+            f"{metric_key(*series)[:120]} counts as better when {other.direction} in base and {metric.direction} in head: evaluate both the same way."
+        )
     if other.scale != metric.scale or metric.scale == "measure":
         raise InputError(
             f"{metric_key(*series)[:120]} is {other.scale} in base and {metric.scale} in head: evaluate both the same way."
@@ -169,6 +180,16 @@ def _check_sets(
         )
 
 
+def _ranges(wanted: Sequence[_Wanted]) -> list[str]:
+    """What is said of graded scores that do not run from 0 to 1: the report shows shares of their range."""
+    said = []
+    for series, metric in {w.series: w.metric for w in wanted}.items():
+        low, high = _range(metric)
+        if (low, high) != (0.0, 1.0):
+            said.append(f"{metric_key(*series)[:120]} is shown as a share of its range, {low:g} to {high:g}")
+    return said
+
+
 def _samples(
     wanted: Sequence[_Wanted],
     numbers: dict[pairing.SeriesName, int],
@@ -196,7 +217,7 @@ def _samples(
             )
         codes = cluster_codes[rows]
         samples.append(
-            check_scale(
+            on_scale(
                 Sample(
                     group=want.group,
                     task=want.series[0],
@@ -210,12 +231,19 @@ def _samples(
                     ),
                     clusters=_densify(codes) if clusters and (codes >= 0).any() else None,
                     identical=bool(same[part].all()),
-                    low=want.metric.low if want.metric.low is not None else 0.0,
-                    high=want.metric.high if want.metric.high is not None else 1.0,
-                )
+                ),
+                *_range(want.metric),
+                lower_is_better=want.metric.direction == "lower",
             )
         )
     return samples
+
+
+def _range(metric: Metric) -> tuple[float, float]:
+    """What a score can be: 0 or 1, or the declared range of a graded one."""
+    if metric.scale != "bounded":
+        return 0.0, 1.0
+    return metric.low if metric.low is not None else 0.0, metric.high if metric.high is not None else 1.0
 
 
 def _densify(codes: pairing.IntArray) -> pairing.IntArray:
@@ -233,9 +261,8 @@ def _same_response(base: pa.Table, head: pa.Table, pairs: pairing.Pairs) -> np.n
         column = table.column("response").combine_chunks()
         column = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
         known = np.asarray(column.is_valid())
-        values = np.frombuffer(
-            column.fill_null(bytes(8)).buffers()[1], dtype=np.uint64, count=column.offset + len(column)
-        )
+        filled = column.fill_null(bytes(8))
+        values = np.frombuffer(filled.buffers()[1], dtype=np.uint64, count=filled.offset + len(filled))[filled.offset :]
         words.append((known[rows], values[rows]))
     (known_base, value_base), (known_head, value_head) = words
     same: np.ndarray[tuple[int], np.dtype[np.bool_]] = known_base & known_head & (value_base == value_head)
@@ -247,7 +274,7 @@ def _judge_groups(
 ) -> tuple[list[Finding], dict[str, int]]:
     """Findings of all groups: each scale of a group is one Holm family with its pool."""
     findings: list[Finding] = []
-    sizes: dict[str, int] = {}
+    sizes: dict[tuple[str, str], int] = {}
     for name, group in policy.family_groups().items():
         for scale in ("binary", "bounded", "loglik"):
             members = [s for s in samples if s.group == name and s.scale == scale]
@@ -260,8 +287,10 @@ def _judge_groups(
             if pooled:
                 judged = _without_accepted(judged, members, family, group, policy, today, growing)
             findings += judged
-            sizes[name] = sizes.get(name, 0) + len(judged)
-    return findings, sizes
+            sizes[name, scale] = len(judged)
+    several = {name for name, _ in sizes if sum(other == name for other, _ in sizes) > 1}
+    words = {"binary": "accuracy", "bounded": "graded scores", "loglik": "perplexity"}
+    return findings, {f"{name}, {words[s]}" if name in several else name: size for (name, s), size in sizes.items()}
 
 
 def _accept(finding: Finding, policy: Policy, today: date) -> Finding:
@@ -284,13 +313,17 @@ def _without_accepted(
     growing: bool,
 ) -> list[Finding]:
     """Take accepted tasks out of the pool, so that what was accepted once does not block again through the pool."""
-    kept = [s for s, f in zip(members, judged, strict=False) if f.accepted is None]
-    if len(kept) == len(members):
-        return judged
-    # One task alone is no pool: it has its own hypothesis.
-    rest = measure([pool(kept, pool_limits(policy, group))], policy.alpha, growing=growing) if len(kept) > 1 else []
-    again = judge([*family[:-1], *rest], policy.alpha, policy.power)
-    return [_accept(f, policy, today) for f in again]
+    taken = 0
+    while True:
+        kept = [s for s, f in zip(members, judged, strict=False) if f.accepted is None]
+        if len(members) - len(kept) == taken:
+            return judged
+        taken = len(members) - len(kept)
+        # One task alone is no pool: it has its own hypothesis.
+        rest = measure([pool(kept, pool_limits(policy, group))], policy.alpha, growing=growing) if len(kept) > 1 else []
+        # Another pool moves Holm's steps, which may bring out one more accepted regression: then it is taken out too.
+        again = judge([*family[:-1], *rest], policy.alpha, policy.power)
+        judged = [_accept(f, policy, today) for f in again]
 
 
 def _flips(
@@ -303,17 +336,19 @@ def _flips(
     limit: int,
 ) -> tuple[int, int, list[Flip]]:
     """Counts of changed binary examples over the compared series, and the list of those that say most."""
-    binary = [number for (task, metric, name), number in numbers.items() if _is_binary(samples, task, metric, name)]
-    mask = np.isin(pairs.codes, binary)
-    before, after = column_numpy(base, "score")[pairs.base], column_numpy(head, "score")[pairs.head]
-    broke, fixed = mask & (before > after), mask & (before < after)
+    signs = np.zeros(len(numbers))  # 1 where more is better, -1 where less is, 0 where scores are not 0/1
+    for (task, metric, name), number in numbers.items():
+        signs[number] = _sign(samples, task, metric, name)
+    gain = (column_numpy(head, "score")[pairs.head] - column_numpy(base, "score")[pairs.base]) * signs[pairs.codes]
+    broke, fixed = gain < 0, gain > 0
     changed = broke | fixed
     worst_first = {f.task for f in findings if f.state is State.REGRESSED and not f.pooled}
-    flips = list_flips(base, head, pairs.base[changed], pairs.head[changed], limit)
+    flips = list_flips(base, head, pairs.base[changed], pairs.head[changed], broke[changed], limit)
     flips.sort(key=lambda flip: (not flip.broke, flip.task not in worst_first))
     return int(broke.sum()), int(fixed.sum()), flips
 
 
-def _is_binary(samples: Sequence[Sample], task: str, metric: str, filter_name: str) -> bool:
+def _sign(samples: Sequence[Sample], task: str, metric: str, filter_name: str) -> int:
     label = metric if filter_name in ("", "none") else f"{metric}@{filter_name}"
-    return any(s.task == task and s.metric == label and s.scale == "binary" for s in samples)
+    sample = next(s for s in samples if s.task == task and s.metric == label)
+    return 0 if sample.scale != "binary" else -1 if sample.lower_is_better else 1

@@ -8,18 +8,18 @@ import pyarrow as pa
 from assay.baselines.compare.pairing import IntArray
 from assay.baselines.compare.verdict import MAX_FLIPS, Flip
 
+Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
 
 def list_flips(
-    base: pa.Table, head: pa.Table, base_rows: IntArray, head_rows: IntArray, limit: int = MAX_FLIPS
+    base: pa.Table, head: pa.Table, base_rows: IntArray, head_rows: IntArray, broke: Flags, limit: int = MAX_FLIPS
 ) -> list[Flip]:
-    """At most `limit` broken and `limit` fixed examples out of the given pairs of differing binary rows.
+    """At most `limit` broken and `limit` fixed examples out of the given pairs of rows, of which `broke` says which broke.
 
     Ordered by how sure both models were (the smaller of the two margins, largest first): a flip between two confident
     answers is a change of the model, one between two near ties is noise.
     """
     flips: list[Flip] = []
-    before, after = base.column("score").take(pa.array(base_rows)), head.column("score").take(pa.array(head_rows))
-    broke = before.to_numpy() > after.to_numpy()
     sureness = np.minimum(_margins(base, base_rows), _margins(head, head_rows))
     for wanted in (True, False):
         chosen = np.flatnonzero(broke == wanted)

@@ -45,8 +45,10 @@ def decided(tallies: Mapping[str, Tally], policy: Policy, tasks: Mapping[str, st
         family = len(members) + (1 if len(members) > 1 and group.pool.enabled and policy.pool.enabled else 0)
         for task in members:
             tally = tallies.get(task)
+            if tally is None or not tally.n:
+                continue
             limits = limits_for(policy, group, task, perplexity=False)
-            if tally is not None and tally.n and _settled(tally, limits, policy.alpha, policy.alpha / family):
+            if _settled(tally, limits, policy.alpha, policy.alpha / family):
                 done.add(task)
     return done
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtri
 
 from assay.baselines.compare.verdict import Finding, State
 from assay.baselines.policy import TaskLimits
@@ -81,7 +82,9 @@ def _finding(
     if below_floor is None and state in (State.EQUIVALENT, State.IMPROVED):
         state, one_sided = State.INCONCLUSIVE, False
     needed = None
-    if state is State.INCONCLUSIVE:
+    if state is State.INCONCLUSIVE and below_floor is None:
+        needed = _to_show_floor(m, alpha, target_power)
+    elif state is State.INCONCLUSIVE:
         needed = _needed(m, worse_step, better_step, alpha, target_power)
     return Finding(
         group=m.group,
@@ -153,6 +156,49 @@ def _needed(m: Measured, worse_step: float, better_step: float, alpha: float, ta
     return max(math.ceil(min(usable)), m.n + 1) if usable else None
 
 
+def _to_show_floor(m: Measured, alpha: float, target_power: float) -> int | None:
+    """Fewest examples that would show a score below its floor, if what was seen is the truth (one-sided, one sample).
+
+    The bound closes like an interval: its distance from the score at these n, and the score's own scatter for the power.
+    """
+    if m.limits.floor is None or m.head_at_most is None or not m.head_at_most > m.head:
+        return None
+    width = m.head_at_most - m.head
+    return max(
+        math.ceil(_to_fit(m.n, width, width / _z(alpha) * m.n**0.5, m.limits.floor - m.head, alpha, target_power)),
+        m.n + 1,
+    )
+
+
+def _to_fit(n: int, width: float, spread: float, room: float, alpha: float, target_power: float) -> float:
+    """Examples at which a bound that lies `width` from its estimate at `n` examples lies within `room`, with the power.
+
+    Its squared distance at N examples is taken as z^2 spread^2 / N + extra / N^2, where `extra` is what the distance at
+    `n` has beyond the spread of one example (the allowance that keeps bounds honest without any variance). To the
+    distance comes z_power spread / sqrt(N), as the estimate itself scatters.
+    """
+    z, above = _z(alpha), max(0.0, float(ndtri(target_power)))
+    spread = min(spread, width * n**0.5 / z)
+    extra = (width**2 - (z * spread) ** 2 / n) * n**2
+
+    def reach(total: float) -> float:
+        return math.sqrt((z * spread) ** 2 / total + extra / total**2) + above * spread / math.sqrt(total)
+
+    low, high = 1.0, float(n)
+    while reach(high) > room:
+        low, high = high, 2 * high
+        if high > 1e12:
+            return math.inf
+    while high - low > 0.5:
+        middle = (low + high) / 2
+        low, high = (low, middle) if reach(middle) <= room else (middle, high)
+    return high
+
+
+def _z(alpha: float) -> float:
+    return -float(ndtri(alpha))
+
+
 def _to_detect(m: Measured, effect: float, alpha: float, target_power: float) -> float | None:
     if m.broke is not None and m.fixed is not None and m.clusters is None:
         churn = (m.broke + m.fixed) / m.n
@@ -170,8 +216,7 @@ def _to_bound(m: Measured, alpha: float, target_power: float) -> float | None:
         return float(power.examples_to_bound(m.broke, m.fixed, m.n, m.limits.margin, alpha, "worse", target_power))
     width = m.drop_at_most - m.drop
     room = m.limits.margin - m.drop
-    # The half-width of an interval shrinks as 1/sqrt(n).
-    return m.n * (width / room) ** 2 if width > 0 and room > 0 else None
+    return _to_fit(m.n, width, m.spread, room, alpha, target_power) if width > 0 and room > 0 else None
 
 
 def _detectable(m: Measured, alpha: float, target_power: float) -> float | None:

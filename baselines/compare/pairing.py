@@ -148,7 +148,13 @@ def dictionary_codes(table: pa.Table, column: str) -> tuple[IntArray, list[str]]
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0) if array.num_chunks else pa.array([], type=array.type)
     codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes, array.dictionary.to_pylist()
+    values = array.dictionary.to_pylist()
+    if len(set(values)) == len(values) and None not in values:
+        return codes, values
+    # A foreign writer may have put a value twice, or null, among the values: one name must be one code.
+    once = {value: i for i, value in enumerate(dict.fromkeys(v for v in values if v is not None))}
+    lookup = np.array([*(once.get(value, -1) for value in values), -1], dtype=np.int64)
+    return lookup[codes], list(once)
 
 
 def _item_words(table: pa.Table) -> np.ndarray[Any, np.dtype[np.uint64]]:

@@ -22,8 +22,8 @@ IntArray = np.ndarray[Any, np.dtype[np.int64]]
 class Sample:
     """The paired examples of one series.
 
-    `base` and `head` are scores (0/1, bounded, or log-likelihoods in nats), `weight` the words or tokens of a document,
-    `clusters` integer codes of groups of dependent examples (None: examples are independent).
+    `base` and `head` are scores, more being better (0/1, shares of their range, or log-likelihoods in nats), `weight`
+    the words or tokens of a document, `clusters` integer codes of groups of dependent examples (None: examples are independent).
     """
 
     group: str
@@ -36,25 +36,46 @@ class Sample:
     limits: TaskLimits
     clusters: IntArray | None = None
     identical: bool = False
-    low: float = 0.0
-    high: float = 1.0
     pooled: bool = False
+    lower_is_better: bool = False
+    """Scores are kept so that more is better; the findings show them as they were."""
 
     @property
     def n(self) -> int:
         return len(self.base)
 
 
-def check_scale(sample: Sample) -> Sample:
+def on_scale(sample: Sample, low: float, high: float, *, lower_is_better: bool) -> Sample:
+    """The sample with scores as shares of their declared range, more being better; log-likelihoods stay as they are.
+
+    A limit of half a point then means the same for accuracy, for a judge's mark from 1 to 10 and for BLEU, and their
+    pool adds like to like. Raises `InputError` when scores are not on the scale that their evidence declares.
+    """
+    if sample.scale == "loglik":
+        return sample
+    where = f"{sample.task}/{sample.metric}"
+    if sample.scale == "bounded" and not low < high:
+        raise InputError(f"{where} declares the range [{low:g}, {high:g}], which is empty: declare the real range.")
+    if sample.limits.floor is not None and lower_is_better:
+        raise InputError(
+            f"{where} has a floor, and lower is better there: remove the floor, or set it for another metric."
+        )
+    check_scale(sample, low, high)
+    shares = [(scores - low) / (high - low) for scores in (sample.base, sample.head)]
+    base, head = (1.0 - share for share in shares) if lower_is_better else shares
+    return replace(sample, base=base, head=head, lower_is_better=lower_is_better)
+
+
+def check_scale(sample: Sample, low: float = 0.0, high: float = 1.0) -> Sample:
     """The sample, or `InputError` when its scores are not on the scale that its evidence declares."""
     for side, scores in (("base", sample.base), ("head", sample.head)):
         if sample.scale == "binary" and not np.isin(scores, (0.0, 1.0)).all():
             raise InputError(
                 f"{side}: {sample.task}/{sample.metric} is declared binary and has scores other than 0 and 1: declare it bounded."
             )
-        if sample.scale == "bounded" and not ((scores >= sample.low) & (scores <= sample.high)).all():
+        if sample.scale == "bounded" and not ((scores >= low) & (scores <= high)).all():
             raise InputError(
-                f"{side}: {sample.task}/{sample.metric} has scores outside its declared range [{sample.low:g}, {sample.high:g}]: "
+                f"{side}: {sample.task}/{sample.metric} has scores outside its declared range [{low:g}, {high:g}]: "
                 "declare the real range."
             )
     return sample
@@ -81,9 +102,8 @@ def pool(samples: Sequence[Sample], limits: TaskLimits) -> Sample:
         limits=limits,
         clusters=clusters,
         identical=all(s.identical for s in samples),
-        low=min(s.low for s in samples),
-        high=max(s.high for s in samples),
         pooled=True,
+        lower_is_better=all(s.lower_is_better for s in samples),
     )
 
 
@@ -99,8 +119,16 @@ def measure(samples: Sequence[Sample], alpha: float, *, growing: bool, seed: int
     found = dict(zip(counted, _binary([samples[i] for i in counted], alpha, growing), strict=True)) if counted else {}
     for i, sample in enumerate(samples):
         if i not in found:
-            found[i] = _other(sample, alpha, growing, seed)
-    return [found[i] for i in range(len(samples))]
+            try:
+                found[i] = _other(sample, alpha, growing, seed)
+            except InputError as error:
+                raise InputError(f"{sample.task[:80]}: {error}") from None
+    return [_as_counted(found[i]) if s.lower_is_better else found[i] for i, s in enumerate(samples)]
+
+
+def _as_counted(m: Measured) -> Measured:
+    """Scores and change as the metric counts them, where less is better; the drop keeps its meaning."""
+    return replace(m, base=1.0 - m.base, head=1.0 - m.head, change=-m.change, low=-m.high, high=-m.low)
 
 
 def _other(sample: Sample, alpha: float, growing: bool, seed: int) -> Measured:
@@ -175,11 +203,10 @@ def _binary(samples: Sequence[Sample], alpha: float, growing: bool) -> list[Meas
 
 
 def _bounded(sample: Sample, alpha: float, seed: int) -> Measured:
-    span = sample.high - sample.low
     difference = sample.head - sample.base
-    test = permutation.paired_permutation(sample.base, sample.head, confidence=0.95, span=span, seed=seed)
-    sided = permutation.mean_interval(difference, 1 - 2 * alpha, span)
-    floor = permutation.mean_interval(sample.head - sample.low, 1 - 2 * alpha, span)
+    test = permutation.paired_permutation(sample.base, sample.head, confidence=0.95, seed=seed)
+    sided = permutation.mean_interval(difference, 1 - 2 * alpha)
+    floor = permutation.mean_interval(sample.head, 1 - 2 * alpha)
     return _start(
         sample,
         low=float(test.interval.low),
@@ -189,18 +216,17 @@ def _bounded(sample: Sample, alpha: float, seed: int) -> Measured:
         p_worse=test.p_worse,
         p_better=test.p_better,
         p_two_sided=test.p_two_sided,
-        head_at_most=float(floor.high) + sample.low,
+        head_at_most=float(floor.high),
     )
 
 
 def _bounded_growing(sample: Sample, alpha: float) -> Measured:
-    span = sample.high - sample.low
     difference = sample.head - sample.base
-    shown = sequential.confidence_sequence_scores(difference, 0.95, span)
-    sided = sequential.confidence_sequence_scores(difference, 1 - 2 * alpha, span)
-    floor = sequential.confidence_sequence_scores(sample.head - sample.low, 1 - 2 * alpha, span)
-    worse = float(np.exp(-max(sequential.log_e_worse_scores(difference, 0.0, span), 0.0)))
-    better = float(np.exp(-max(sequential.log_e_better_scores(difference, 0.0, span), 0.0)))
+    shown = sequential.confidence_sequence_scores(difference, 0.95)
+    sided = sequential.confidence_sequence_scores(difference, 1 - 2 * alpha)
+    floor = sequential.confidence_sequence_scores(sample.head, 1 - 2 * alpha)
+    worse = float(np.exp(-max(sequential.log_e_worse_scores(difference, 0.0), 0.0)))
+    better = float(np.exp(-max(sequential.log_e_better_scores(difference, 0.0), 0.0)))
     return _start(
         sample,
         low=float(shown.low),
@@ -211,7 +237,7 @@ def _bounded_growing(sample: Sample, alpha: float) -> Measured:
         p_better=better,
         p_two_sided=min(1.0, 2 * min(worse, better)),
         growing=True,
-        head_at_most=float(floor.high) + sample.low,
+        head_at_most=float(floor.high),
     )
 
 
@@ -222,13 +248,17 @@ def _clustered(sample: Sample, alpha: float) -> Measured:
     simulated samples at a nominal 5%); Tango's, with all counts divided by the design effect, keeps 4.5%.
     """
     assert sample.clusters is not None
-    span = sample.high - sample.low
-    shown = clustered.clustered_difference(sample.base, sample.head, sample.clusters, 0.95, span)
+    shown = clustered.clustered_difference(sample.base, sample.head, sample.clusters, 0.95)
     binary = sample.scale == "binary"
     broke, fixed = _counts(sample)
     interval = shown.interval
-    sided = clustered.clustered_difference(sample.base, sample.head, sample.clusters, 1 - 2 * alpha, span).interval
+    sided = clustered.clustered_difference(sample.base, sample.head, sample.clusters, 1 - 2 * alpha).interval
+    # The head's own score against nothing, for the floor: its design effect is that of the score, not of the difference.
+    own = clustered.clustered_difference(np.zeros(sample.n), sample.head, sample.clusters, 1 - 2 * alpha)
+    head_at_most = float(own.interval.high)
     if binary:
+        counted = sample.n / own.design_effect
+        head_at_most = float(intervals.wilson(sample.head.mean() * counted, counted, 1 - 2 * alpha).high)
         effect = shown.design_effect
         interval = intervals.tango(broke / effect, fixed / effect, sample.n / effect, 0.95)
         sided = intervals.tango(broke / effect, fixed / effect, sample.n / effect, 1 - 2 * alpha)
@@ -245,6 +275,7 @@ def _clustered(sample: Sample, alpha: float) -> Measured:
         fixed=fixed if binary else None,
         # The spread that an independent sample of this size would need for the same standard error.
         spread=shown.standard_error * sample.n**0.5,
+        head_at_most=head_at_most,
         clusters=shown.clusters,
     )
 

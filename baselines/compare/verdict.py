@@ -44,8 +44,9 @@ class Conclusion(StrEnum):
 class Finding:
     """One hypothesis of a comparison.
 
-    `change` and its 95% interval are in natural units: a difference of proportions for scores, a relative change for
-    perplexity. `drop` is the same oriented so that positive is worse.
+    `change` and its 95% interval are a difference of proportions for scores (graded ones as shares of their declared
+    range) and a relative change for perplexity. `drop` is the same oriented so that positive is worse, whichever way
+    the metric counts; so are `broke` and `fixed`.
     """
 
     group: str
@@ -90,6 +91,11 @@ class Finding:
         return f"{self.task}/{self.metric}" if self.metric else self.task
 
     @property
+    def floor_open(self) -> bool:
+        """Whether the head's score is below its floor without the examples showing it."""
+        return self.floor is not None and self.head < self.floor and not self.below_floor
+
+    @property
     def blocks(self) -> bool:
         """Whether this finding fails the gate."""
         return self.state is State.REGRESSED and self.accepted is None
@@ -129,7 +135,7 @@ class Comparison:
     alpha: float = 0.05
     power: float = 0.8
     hypotheses: dict[str, int] = field(default_factory=dict)
-    """Group -> size of its Holm family."""
+    """Holm family -> its size. A family is named like its group, with the scale where a group has several."""
     growing: bool = False
 
     @property
@@ -167,10 +173,6 @@ def conclude(overall: Overall, *, block_inconclusive: bool) -> tuple[Conclusion,
             return Conclusion.FAILURE, 3
         case Overall.IMPROVED | Overall.EQUIVALENT:
             return Conclusion.SUCCESS, 0
-
-
-class MismatchError(Exception):
-    """Base and head were not measured the same way."""
 
 
 def error_rank(overall: Overall) -> int:

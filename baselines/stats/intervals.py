@@ -77,13 +77,17 @@ def bonett_price(broke: npt.ArrayLike, fixed: npt.ArrayLike, n: npt.ArrayLike, c
 
 
 def wilson(successes: npt.ArrayLike, n: npt.ArrayLike, confidence: float = 0.95) -> Interval:
-    """Wilson's score interval of one proportion (Wilson 1927, JASA 22:209)."""
-    k, _, total = as_paired(successes, 0, n)
+    """Wilson's score interval of one proportion (Wilson 1927, JASA 22:209).
+
+    Fractional successes are allowed: a proportion times n is one more often than not, and so are counts divided by a
+    design effect.
+    """
+    k, _, total = as_paired(successes, 0, n, integral=False)
     z2 = two_sided_z(confidence) ** 2
     centre = (k + z2 / 2) / (total + z2)
-    half = np.sqrt(z2 * (k * (total - k) / total + z2 / 4)) / (total + z2)
+    half = np.sqrt(z2 * (k * np.maximum(total - k, 0.0) / total + z2 / 4)) / (total + z2)
     # At 0 and n the limits are exactly 0 and 1; rounding would leave 1e-17 of a successful guess.
-    return _interval(np.where(k == 0, 0.0, centre - half), np.where(k == total, 1.0, centre + half))
+    return _interval(np.where(k == 0, 0.0, centre - half), np.where(k >= total, 1.0, centre + half))
 
 
 def score(broke: Floats, fixed: Floats, n: Floats, difference: Floats) -> Floats:

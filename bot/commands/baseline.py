@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.baselines.errors import InputError, ServiceError
-from assay.baselines.ledger import Publication, parse_tag
+from assay.baselines.ledger import Publication
 from assay.bot.options import place_options
-from assay.bot.sources import Place
+from assay.bot.sources import Place, check_branch, publication_named
+from assay.bot.text import plural, shown
 
 if TYPE_CHECKING:
     from assay.baselines.record import Record
+
+
+KIND = re.compile(r"[a-z][a-z0-9-]{0,30}")
 
 
 @click.group()
@@ -94,7 +99,11 @@ def publish(
 @place_options
 def list_(branch: str, kind: str | None, as_json: bool, **place: Any) -> None:
     """List the publications of a branch, newest first."""
-    found = sorted(_place(place).ledger().publications(branch, kind), key=lambda p: str(p.created), reverse=True)
+    check_branch(branch)
+    if kind is not None and KIND.fullmatch(kind) is None:
+        raise InputError(f"{kind[:40]!r} is no kind of evidence: give one such as evaluation.")
+    where = _place(place)
+    found = sorted(where.ledger().publications(branch, kind), key=lambda p: str(p.created), reverse=True)
     if as_json:
         click.echo(
             json.dumps(
@@ -107,7 +116,9 @@ def list_(branch: str, kind: str | None, as_json: bool, **place: Any) -> None:
             f"{publication.created:%Y-%m-%d %H:%M}  {publication.tag}" if publication.created else publication.tag
         )
     if not found:
-        click.echo(f"nothing is published for {branch}", err=True)
+        missing = where.ledger_folder is not None and not where.ledger_folder.exists()
+        reason = f": there is no folder {where.ledger_folder}" if missing else ""
+        click.echo(shown(f"nothing is published for {branch}{reason}"), err=True)
 
 
 @baseline.command()
@@ -154,22 +165,33 @@ def nearest(folder: Path, branch: str, head: str | None, kind: str, **place: Any
 
     where = _place(place)
     if head is None:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-        head = done.stdout.strip() or None
+        try:
+            done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise ServiceError(f"git rev-parse did not run ({error.strerror}): install git, or give --head.") from None
+        head = done.stdout.strip() if done.returncode == 0 else None
+    if head is None:
+        raise InputError("this folder is no git checkout with a commit: run this in one, or give --head SHA.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is not an empty folder: give a new one, so that nothing of yours is replaced.")
     found = nearest_baseline(where, kind, branch, head, Path.cwd())
     if found is None:
         click.echo(f"nothing is published for {branch} at the merge base or before it", err=True)
         return
     _write(where.ledger().fetch(found.publication), folder, found.publication.tag)
-    click.echo(f"{found.publication.tag}, {found.distance} commits before the merge base", err=True)
+    click.echo(f"{found.publication.tag}, {_where(found.distance)}", err=True)
     click.echo(folder)
+
+
+def _where(distance: int) -> str:
+    return f"{plural(distance, 'commit')} before the merge base" if distance else "published at the merge base"
 
 
 def _write(record: Record, folder: Path, tag: str) -> None:
     from assay.baselines.record import write_record
 
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty: give a new folder, so that nothing of yours is replaced.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is not an empty folder: give a new one, so that nothing of yours is replaced.")
     if write_record(folder, record.evidence, record.rows).digest != record.digest:
         raise ServiceError(
             f"{tag} could not be written again with the same digest by this version: use the one that wrote it."
@@ -177,7 +199,7 @@ def _write(record: Record, folder: Path, tag: str) -> None:
 
 
 def _tag(tag: str) -> Publication:
-    publication = parse_tag(tag)
+    publication = publication_named(tag)
     if publication is None:
         raise InputError(f"{tag[:120]!r} is no tag of a baseline: `assay baseline list` prints them.")
     return publication

@@ -9,6 +9,7 @@ import click
 
 from assay.baselines.record import Record, read_record
 from assay.bot.cli import LazyGroup
+from assay.bot.text import plural, shown
 
 
 @click.group(
@@ -51,29 +52,28 @@ def show(folder: Path, flips_against: Path | None, intersect: bool, as_json: boo
 
 
 def describe(record: Record) -> None:
-    """Print a record for people."""
+    """Print a record for people; none of its texts can steer the terminal or start a line of their own."""
     e = record.evidence
-    click.echo(f"{e.kind} of {e.subject.name}{f' ({e.subject.format})' if e.subject.format else ''}")
+    click.echo(shown(f"{e.kind} of {e.subject.name}{f' ({e.subject.format})' if e.subject.format else ''}"))
     click.echo(f"digest      sha256:{record.digest}")
-    click.echo(f"subject     {e.subject.digest}")
+    click.echo(f"subject     {shown(e.subject.digest)}")
     click.echo(f"commit      {e.provenance.commit or 'unknown'}, measured {e.provenance.created:%Y-%m-%d %H:%M %Z}")
     click.echo(
-        f"environment {', '.join(filter(None, [e.environment.hardware, e.environment.driver, e.environment.python]))}"
+        f"environment {shown(', '.join(filter(None, [e.environment.hardware, e.environment.driver, e.environment.python])))}"
     )
     click.echo(f"rows        {e.table.rows if e.table else 0:,}")
     for name, metric in e.metrics.items():
+        n = f" · {plural(metric.n, 'example')}" if metric.n else ""
         spread = (
             f" ({metric.low:.6g} to {metric.high:.6g})"
             if metric.scale == "measure" and metric.low is not None and metric.high is not None
             else ""
         )
-        click.echo(
-            f"  {name:<40} {metric.value:.6g} {metric.unit}{spread}{f' · {metric.n:,} examples' if metric.n else ''}"
-        )
+        click.echo(f"  {shown(name):<40} {metric.value:.6g} {shown(metric.unit)}{spread}{n}")
     if isinstance(e.protocol, dict):
         click.echo("protocol")
         for name, value in sorted(e.protocol.items()):
-            click.echo(f"  {name:<40} {value}")
+            click.echo(f"  {shown(name):<40} {shown(str(value))}")
     else:
         click.echo("protocol    undeclared")
 
@@ -87,5 +87,13 @@ def _flips(head: Record, base: Record, intersect: bool) -> None:
     click.echo(f"{comparison.broke:,} broke, {comparison.fixed:,} fixed, of {comparison.examples:,}")
     for flip in comparison.flips:
         click.echo(
-            f"{'broke' if flip.broke else 'fixed'}\t{flip.task}\t{flip.example}\t{flip.base_answer} -> {flip.head_answer}\t{flip.text}"
+            "\t".join(
+                (
+                    "broke" if flip.broke else "fixed",
+                    shown(flip.task),
+                    flip.example,
+                    f"{shown(flip.base_answer)} -> {shown(flip.head_answer)}",
+                    shown(flip.text),
+                )
+            )
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,9 +11,9 @@ import click
 
 from assay.baselines.compare import compare
 from assay.baselines.compare.protocol import ProtocolMismatchError
-from assay.baselines.compare.verdict import Conclusion, Overall, conclude
+from assay.baselines.compare.verdict import Overall, State, conclude
 from assay.baselines.config import Configuration, load_configuration
-from assay.baselines.errors import InputError
+from assay.baselines.errors import cannot_write
 from assay.baselines.record import Record, write_atomically
 from assay.bot.comment import MARKS, SUMMARY_BUDGET, render, title
 from assay.bot.options import place_options, policy_option
@@ -20,10 +22,10 @@ from assay.bot.plan import THIS, supplemented
 from assay.bot.plot import svg
 from assay.bot.report import to_json, to_junit
 from assay.bot.sections import Baseline, Result
-from assay.bot.sections.evaluation import verdict_words
+from assay.bot.sections.evaluation import change_header, verdict_words
 from assay.bot.sources import Place, nearest_baseline, resolve
 from assay.bot.standing import standing
-from assay.bot.text import unmarked
+from assay.bot.text import shown, signed, unmarked
 
 DEFAULT_POLICY = Path(".github/assay.yml")
 
@@ -134,10 +136,13 @@ def gate(
         append(summary, report)
     if output is not None:
         append(output, f"verdict={result.overall.value}\nconclusion={conclusion.value}\n")
-    if as_json:
-        click.echo(to_json(result, conclusion, code), nl=False)
-    else:
-        _print(result, conclusion)
+    try:
+        if as_json:
+            click.echo(to_json(result, conclusion, code), nl=False)
+        else:
+            _print(result)
+    except BrokenPipeError:  # `| head`: the verdict stands, whoever stopped reading it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     ctx.exit(code)
 
 
@@ -149,12 +154,12 @@ def configuration_at(policy: Path | None) -> Configuration:
 
 
 def append(path: Path, text: str) -> None:
-    """Append to a file that a workflow step collects. Raises `InputError` when it cannot be written."""
+    """Append to a file that a workflow step collects. Raises `InputError` or `ServiceError` when it cannot be written."""
     try:
         with path.open("a", encoding="utf-8") as stream:
             stream.write(text)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}.") from None
+        raise cannot_write(path, error) from None
 
 
 def _result(
@@ -197,9 +202,10 @@ def _result(
     return Result(overall=comparison.overall, comparison=comparison, points=points, axes=axes, **common)  # type: ignore[arg-type]
 
 
-def _print(result: Result, conclusion: Conclusion) -> None:
+def _print(result: Result) -> None:
     """A table for people, on standard output."""
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
 
     console = Console(highlight=False)
@@ -208,30 +214,43 @@ def _print(result: Result, conclusion: Conclusion) -> None:
     colour = {"✓": "green", "✗": "red", "?": "yellow", "–": "cyan"}[MARKS[result.overall]]
     console.print(unmarked(title([result])), style=f"bold {colour}", markup=False)
     if result.comparison is None:
-        console.print(result.reason, markup=False)
+        console.print(shown(result.reason, 2000), markup=False)
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("task", "n", "base", "head", "change (95% interval)", "broke/fixed", "p", "verdict"):
+    for name in (
+        "task",
+        "n",
+        "base",
+        "head",
+        f"{change_header(result.comparison.findings)} (95% interval)",
+        "broke/fixed",
+        "p",
+        "verdict",
+    ):
         table.add_column(name, justify="left" if name in ("task", "verdict") else "right", no_wrap=name != "verdict")
     from rich.text import Text
 
     for f in result.comparison.findings:
-        percent = "%" if f.scale == "loglik" else ""
-        scale = 100
-        digits = 3 if not percent else 2
+        percent, digits = ("%", 2) if f.scale == "loglik" else ("", 1)
+        change, low, high = (signed(100 * value, digits) for value in (f.change, f.low, f.high))
+        name = "all pooled" if f.pooled else shown(f.task, 50)
         table.add_row(
-            Text("all pooled" if f.pooled else f.task[:50]),
+            Text(name if f.group == "all" or not f.pooled else f"{shown(f.group, 30)}: {name}"),
             f"{f.n:,}",
-            f"{f.base:.{digits}f}",
-            f"{f.head:.{digits}f}",
-            f"{scale * f.change:+.1f}{percent} ({scale * f.low:+.1f}, {scale * f.high:+.1f})",
+            f"{f.base:.{digits if percent else 3}f}",
+            f"{f.head:.{digits if percent else 3}f}",
+            f"{change}{percent} ({low}, {high})",
             f"{f.broke}/{f.fixed}" if f.broke is not None else "–",
-            f"{f.p_worse:.2g}",
+            f"{f.p_better if f.state is State.IMPROVED else f.p_worse:.2g}",
             Text(
                 verdict_words(f),
                 style={"regressed": "red", "improved": "green", "inconclusive": "yellow"}.get(f.state.value, ""),
             ),
         )
+    # A narrow terminal wraps the lines; rich would cut the numbers.
+    console.width = max(
+        console.width, Measurement.get(console, console.options.update(max_width=10_000), table).minimum
+    )
     console.print(table)
     for warning in result.comparison.warnings:
-        console.print(f"note: {warning}", style="yellow", markup=False)
+        console.print(f"note: {shown(warning)}", style="yellow", markup=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +13,7 @@ from assay.bot.sections import Result, Room
 from assay.bot.templates import template
 
 MARK = {State.REGRESSED: "✗", State.IMPROVED: "✓", State.EQUIVALENT: "✓", State.INCONCLUSIVE: "?"}
+_PLAIN_YAML = re.compile(r"[A-Za-z_][\w./-]*(:[\w./-]+)*", re.ASCII)
 ORDER = (State.REGRESSED, State.IMPROVED, State.INCONCLUSIVE, State.EQUIVALENT)
 
 
@@ -25,37 +28,58 @@ def headline(result: Result) -> str:
         }.get(result.overall, "No verdict")
     findings = result.comparison.findings
     tasks = [f for f in findings if not f.pooled]
-    what = "Perplexity" if all(f.scale == "loglik" for f in tasks) else "Accuracy"
     worse = [f for f in tasks if f.blocks]
     pooled = " and pooled" if any(f.blocks for f in findings if f.pooled) else ""
     match result.overall:
         case Overall.REGRESSED if worse:
-            return f"{what} regressed on {_of(len(worse), tasks)}{',' + pooled if pooled else ''}"
+            # A score under its floor blocks whichever way it moved.
+            low = all(f.below_floor and not _dropped(f, result.comparison.alpha) for f in worse)
+            verb = "is below its floor" if low else "regressed"
+            return f"{_what(worse)} {verb} on {_of(worse, tasks)}{',' + pooled if pooled else ''}"
         case Overall.REGRESSED:
-            return f"{what} regressed over all tasks pooled, though on no single task"
+            many = any(f.accepted for f in tasks)
+            alone = "no other task alone" if many else "no single task"
+            return f"{_what(findings)} regressed over {'the other' if many else 'all'} tasks pooled, though on {alone}"
         case Overall.IMPROVED:
             better = [f for f in tasks if f.state is State.IMPROVED]
-            return (
-                f"{what} improved on {_of(len(better), tasks)}" if better else f"{what} improved over all tasks pooled"
-            )
+            where = f"on {_of(better, tasks)}" if better else "over all tasks pooled"
+            return f"{_what(better or tasks)} improved {where}{_apart(findings)}"
         case Overall.INCONCLUSIVE:
             open_ = [f for f in findings if f.state is State.INCONCLUSIVE]
             undecided = [f for f in open_ if not f.pooled]
             where = (
-                f" on {_of(len(undecided), tasks)}"
-                if undecided and len(tasks) > 1
+                f" on {_of(undecided, tasks)}"
+                if undecided and len({f.task for f in tasks}) > 1
                 else " over all tasks pooled"
                 if not undecided
                 else ""
             )
-            return f"Inconclusive{where}: these examples cannot tell"
+            return f"Inconclusive{where}: these examples cannot tell{_apart(findings)}"
         case _:
-            accepted = any(f.accepted for f in findings)
+            left = [f for f in findings if not f.accepted]
+            if not left:
+                return f"{_what(tasks)} regressed, and that was accepted"
             if all(f.identical for f in tasks):
-                return f"{what} is unchanged: every answer is the same to the last bit"
-            if any(f.one_sided for f in findings):
-                return f"{what} is not worse{', apart from what was accepted' if accepted else ''}"
-            return f"{what} is equivalent{', apart from what was accepted' if accepted else ''}"
+                return f"{_what(tasks)} is unchanged: every answer is the same to the last bit"
+            held = "not worse" if any(f.one_sided for f in left) else "equivalent"
+            return f"{_what(left)} {'are' if ' and ' in _what(left) else 'is'} {held}{_apart(findings)}"
+
+
+def _what(findings: Sequence[Finding]) -> str:
+    """What the findings measure, in the words of the first line."""
+    scales = {"loglik" if f.scale == "loglik" else "score" for f in findings}
+    graded = all(f.scale == "bounded" for f in findings if f.scale != "loglik")
+    score = "Score" if graded else "Accuracy"
+    return "Perplexity" if scales == {"loglik"} else score if scales == {"score"} else f"{score} and perplexity"
+
+
+def _apart(findings: Sequence[Finding]) -> str:
+    return ", apart from what was accepted" if any(f.accepted for f in findings) else ""
+
+
+def _dropped(f: Finding, alpha: float) -> bool:
+    """Whether the drop alone would block, without a floor."""
+    return f.drop > f.threshold and f.adjusted_worse < alpha
 
 
 def render(result: Result, room: Room) -> str:
@@ -65,6 +89,7 @@ def render(result: Result, room: Room) -> str:
         return template("no_comparison.md.j2").render(result=result, how=_how(result, room))
     findings = _sorted(comparison.findings)
     shown, folded = _split(findings, room)
+    accepted = [f for f in comparison.findings if f.accepted]
     flips = _trim_flips(comparison.flips, room.flips)
     quadrant = plot.mermaid(result.points, result.axes) if result.axes else ""
     standing = plot.sentence(result.points, result.axes, "this PR") if result.axes else ""
@@ -72,12 +97,16 @@ def render(result: Result, room: Room) -> str:
         result=result,
         comparison=comparison,
         lead=_lead(comparison),
+        change=change_header(shown),
+        folded_change=change_header(folded),
         rows=[_row(f, comparison) for f in shown],
         folded=[_row(f, comparison) for f in folded[: room.folded]],
         folded_summary=_summary(folded),
         left_out=max(0, len(folded) - room.folded),
-        accepted=[f for f in comparison.findings if f.accepted],
-        regressed=[f for f in findings if f.blocks],
+        accepted=accepted[: room.folded],
+        accepted_left_out=max(0, len(accepted) - room.folded),
+        warnings=comparison.warnings[: max(room.environment, 1)],
+        accept_as=_accept_as(next((f for f in findings if f.blocks), None), comparison),
         flips=[_flip(f) for f in flips],
         changed=comparison.broke + comparison.fixed,
         churn=_churn(comparison),
@@ -87,9 +116,12 @@ def render(result: Result, room: Room) -> str:
         how=_how(result, room),
         tests=_tests(comparison),
         two_sided=[
-            (f.task, f.p_two_sided)
+            (_pool_name(f, comparison) if f.pooled else text.plain(f.task, 60), f.p_two_sided)
             for f in findings
-            if f.state in (State.REGRESSED, State.IMPROVED) and f.broke is not None
+            if f.state in (State.REGRESSED, State.IMPROVED)
+            and f.broke is not None
+            and f.clusters is None
+            and not f.growing
         ][:4],
     )
 
@@ -105,6 +137,22 @@ class Row:
     counts: str
     p: str
     verdict: str
+
+
+def change_header(findings: Sequence[Finding]) -> str:
+    """Heading of the column of changes, with their unit; percent signs stand in the rows of perplexity."""
+    relative = [f.scale == "loglik" for f in findings]
+    return "change" if all(relative) else "change, points" if not any(relative) else "change, points or %"
+
+
+def _accept_as(f: Finding | None, comparison: Comparison) -> str:
+    """The entry of `gate.accepted` that would cover a finding, as YAML in one line."""
+    if f is None:
+        return ""
+    groups = {g.group for g in comparison.findings}
+    name = f.task if not f.pooled or len(groups) == 1 else f"{f.task}:{f.group}"
+    quoted = name if _PLAIN_YAML.fullmatch(name) else json.dumps(name[:200], ensure_ascii=False)
+    return f'{{task: {quoted}, reason: "…", by: you, expires: YYYY-MM-DD}}'
 
 
 def _row(f: Finding, comparison: Comparison) -> Row:
@@ -142,10 +190,15 @@ def verdict_words(f: Finding) -> str:
             if f.identical:
                 return "identical answers"
             words = "not worse by more than" if f.one_sided else "equivalent within"
-            return f"{words} {100 * f.margin:.1f}{unit}"
+            return f"{words} {_limit(f.margin)}{unit}"
+        case State.INCONCLUSIVE if f.floor_open:
+            about = (
+                f"about {text.about(f.needed)} examples would decide" if f.needed else "these examples do not show it"
+            )
+            return f"inconclusive: under its floor of {f.floor:.3f}; {about}"
         case State.INCONCLUSIVE:
             if f.needed is None:
-                return "inconclusive: the change lies between threshold and margin"
+                return "inconclusive: no number of examples would decide a change like this"
             noun = "documents" if f.scale == "loglik" else "examples"
             return f"inconclusive: about {text.about(f.needed)} {noun} would decide"
 
@@ -158,7 +211,10 @@ def _lead(comparison: Comparison) -> str:
         worst = next(f for f in comparison.findings if f.blocks)
     if worst is not None:
         if worst.below_floor and worst.floor is not None:
-            return f"{_moved(worst, comparison)} The policy demands at least {worst.floor:.3f}."
+            limit = f"demands at least {worst.floor:.3f}"
+            if _dropped(worst, comparison.alpha):
+                limit += f" and blocks a drop over {text.of_points(worst.threshold)}"
+            return f"{_moved(worst, comparison)} The policy {limit}."
         limit = f"{100 * worst.threshold:g}%" if worst.scale == "loglik" else text.of_points(worst.threshold)
         kind = "rise" if worst.scale == "loglik" else "drop"
         return f"{_moved(worst, comparison)} The policy blocks a {kind} over {limit}."
@@ -167,7 +223,9 @@ def _lead(comparison: Comparison) -> str:
         least = max(undecided, key=lambda f: f.drop)
         margin = f"{100 * least.margin:g}%" if least.scale == "loglik" else text.of_points(least.margin)
         seen = ""
-        if least.detectable is not None:
+        if least.floor_open:
+            seen = f" The policy demands at least {least.floor:.3f}; these examples do not show on which side of it the score lies."
+        elif least.detectable is not None:
             unit = "%" if least.scale == "loglik" else " points"
             seen = f" They can show a drop of {100 * least.detectable:.1f}{unit} or more, and did not show equivalence within {margin}."
         needed = f" About {text.about(least.needed)} would decide." if least.needed else ""
@@ -175,6 +233,8 @@ def _lead(comparison: Comparison) -> str:
     gained = next((f for f in findings if f.state is State.IMPROVED), None)
     if gained is not None:
         return _moved(gained, comparison)
+    if all(f.accepted for f in comparison.findings):
+        return f"{_moved(findings[0], comparison)} It was accepted."
     if findings and all(f.identical for f in findings):
         return f"All {comparison.examples:,} examples got bit-identical responses."
     decided = [f for f in findings if not f.accepted] or findings
@@ -184,27 +244,35 @@ def _lead(comparison: Comparison) -> str:
 def _moved(f: Finding, comparison: Comparison, least_of: int = 0) -> str:
     name = _pool_name(f, comparison).capitalize() if f.pooled else text.plain(f.task, 60)
     label = f"**{name}**"
+    p = f" ({text.p_phrase(f.p_worse if f.drop >= 0 else f.p_better)})"
+    lead = "The least favourable of them, " if least_of > 1 else ""
     if f.scale == "loglik":
-        verb = "rose" if f.change > 0 else "fell"
-        return (
-            f"The perplexity of {label} {verb} by {abs(100 * f.change):.2f}%, from {text.number(f.base)} to {text.number(f.head)}, "
-            f"over {f.n:,} documents ({text.p_phrase(f.p_worse if f.change > 0 else f.p_better)})."
-        )
+        if f.change == 0:
+            moved_by = f"stayed at {text.number(f.head)}"
+        else:
+            verb = "rose" if f.change > 0 else "fell"
+            moved_by = f"{verb} by {abs(100 * f.change):.2f}%, from {text.number(f.base)} to {text.number(f.head)}"
+        whose = f"{lead}the perplexity of {label}," if lead else f"The perplexity of {label}"
+        return f"{whose} {moved_by}, over {text.plural(f.n, 'document')}{p}."
     moved = round(abs(100 * f.change), 1)
-    verb = ("gained" if f.change > 0 else "lost") if moved else "stayed"
+    up, down = (
+        ("rose", "fell") if f.change * f.drop > 0 else ("gained", "lost")
+    )  # a metric of which less is better rises
+    verb = (up if f.change > 0 else down) if moved else "stayed"
     amount = f" {moved:.1f} points, from {f.base:.3f} to {f.head:.3f}" if moved else f" at {f.head:.3f}"
     counts = (
         f": {text.plural(f.broke, 'example')} broke and {f.fixed:,} {'was' if f.fixed == 1 else 'were'} fixed, of {f.n:,}"
         if (f.broke is not None and f.fixed is not None)
-        else f", over {f.n:,} examples"
+        else f", over {text.plural(f.n, 'example')}"
     )
-    p = f" ({text.p_phrase(f.p_better if f.change > 0 else f.p_worse)})"
-    lead = "The least favourable of them, " if least_of > 1 else ""
     return f"{lead}{label}{',' if least_of > 1 else ''} {verb}{amount}{counts}{p}."
 
 
 def _pool_name(f: Finding, comparison: Comparison) -> str:
-    members = sum(1 for g in comparison.findings if g.group == f.group and g.scale == f.scale and not g.pooled)
+    # What was accepted is no part of the pool.
+    members = sum(
+        1 for g in comparison.findings if (g.group, g.scale) == (f.group, f.scale) and not g.pooled and not g.accepted
+    )
     group = "" if f.group == "all" else f"{text.plain(f.group, 40)}: "
     return f"{group}all\u00a0{members}\u00a0pooled"
 
@@ -273,7 +341,9 @@ def _answer(answer: str, margin: float | None) -> str:
 
 def _churn(comparison: Comparison) -> str:
     """Share of the 0/1 examples whose answer changed, in per cent."""
-    binary = sum(f.n for f in comparison.findings if f.broke is not None and not f.pooled)
+    # A task may stand in two groups, and its examples still changed once.
+    series = {(f.task, f.metric): f.n for f in comparison.findings if f.broke is not None and not f.pooled}
+    binary = sum(series.values())
     return f"{100 * (comparison.broke + comparison.fixed) / binary:.1f}" if binary else ""
 
 
@@ -311,7 +381,7 @@ def _tests(comparison: Comparison) -> str:
     scales = {f.scale for f in comparison.findings}
     grouped = any(f.clusters for f in comparison.findings)
     parts = []
-    if comparison.growing:
+    if comparison.growing and scales != {"loglik"}:
         parts.append("anytime-valid confidence sequence of the paired difference (examples were added until decided)")
     elif "binary" in scales:
         parts.append("one-sided mid-p McNemar, score (Tango) intervals")
@@ -331,5 +401,13 @@ def _tests(comparison: Comparison) -> str:
     return f"{joined[:1].upper()}{joined[1:]}; p as measured, verdicts after Holm over {families}; α {comparison.alpha:g}, power {comparison.power:g}"
 
 
-def _of(count: int, tasks: Sequence[Finding]) -> str:
-    return f"{count} of {len(tasks)} tasks" if len(tasks) > 1 else text.plain(tasks[0].task, 60)
+def _of(some: Sequence[Finding], tasks: Sequence[Finding]) -> str:
+    """How many of the tasks, or the name of the only one; a task of two groups counts once."""
+    all_, these = {f.task for f in tasks}, {f.task for f in some}
+    return f"{len(these)} of {len(all_)} tasks" if len(all_) > 1 else text.plain(tasks[0].task, 60)
+
+
+def _limit(proportion: float) -> str:
+    """A margin in points or percent: one decimal, more only where it has more."""
+    value = 100 * proportion
+    return f"{value:.1f}" if abs(value - round(value, 1)) < 1e-9 else f"{value:g}"
