@@ -75,7 +75,7 @@ def interval(low: float, high: float, digits: int = 1) -> str:
 def p_value(p: float) -> str:
     """A p value to two significant digits, never as zero."""
     if p < 0.0001:
-        return "&lt; 0.0001"
+        return "&lt;&nbsp;0.0001"
     if p >= 0.1:
         return f"{p:.2f}"
     return f"{p:.{3 if p >= 0.001 else 4}f}"
