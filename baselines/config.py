@@ -129,7 +129,8 @@ def _explain(error: ValidationError, model: type[Setting], page: str) -> str:
         hint = f"; did you mean {near[0]!r}?" if near else f"; see {page} for the known keys."
         return f"unknown key {where!r}{hint}{more}"
     value = json.dumps(first.get("input"), default=str)[:60]
-    return f"{where}: {first['msg']} (it is {value}){more}."
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {message} (it is {value}){more}."
 
 
 def _known_keys(model: type[Setting]) -> list[str]:

@@ -12,6 +12,7 @@ from assay.baselines.ledger import Ledger, Publication
 from assay.baselines.ledger.history import baseline
 from assay.baselines.record import Record, read_record, write_record
 from assay.bot.intake import Intake, take_in
+from assay.bot.milestones.holdings import observe_capstone
 from assay.bot.objects import Pull, Run
 from assay.bot.perform import is_ours
 from assay.bot.plan import external_id
@@ -137,6 +138,7 @@ def observe(
         kinds = sorted({r.evidence.kind for r in records.values()})
         baselines, rivals, problem = _baselines(ledger, pull.base_ref, kinds, history, merge_base, records)
         configuration, unreadable = _configuration(repository, pull.base_ref)
+        capstone, kept = observe_capstone(repository, ledger, pull.base_ref, pull.head_sha, records)
         snapshot = Snapshot(
             **common,
             pull=PullFacts(
@@ -154,8 +156,9 @@ def observe(
             baseline_problem=problem,
             configuration=configuration,
             configuration_problem=unreadable,
+            capstone=capstone,
         )
-        found.append((snapshot, records))
+        found.append((snapshot, {**records, **kept}))
     return found
 
 
@@ -176,6 +179,7 @@ def load(path: Path) -> tuple[Snapshot, dict[str, Record]]:
         raise InputError(f"{path} is not a snapshot of assay ({' '.join(str(error).split())[:120]}).") from None
     named = {d for m in snapshot.measurements for d in (*m.evidence, *m.supplements)}
     named |= {b.digest for b in snapshot.baselines} | {r.digest for r in snapshot.rivals}
+    named |= {e.digest for e in snapshot.capstone.evidence} if snapshot.capstone is not None else set()
     return snapshot, {digest: read_record(path.parent / "evidence" / digest, expect=digest) for digest in sorted(named)}
 
 

@@ -16,7 +16,8 @@ from assay.baselines.errors import InputError
 from assay.baselines.pareto import Axis, Point
 from assay.baselines.record import Record
 from assay.bot import plot
-from assay.bot.comment import CHECK_BUDGET, SUMMARY_BUDGET, Marker, overall, read_marker, render, title
+from assay.bot.comment import BUDGET, CHECK_BUDGET, SUMMARY_BUDGET, Marker, overall, read_marker, render, title
+from assay.bot.milestones import checklist
 from assay.bot.operations import (
     AppendJournal,
     CloseCheck,
@@ -62,14 +63,16 @@ def plan(snapshot: Snapshot, records: Mapping[str, Record]) -> Plan:
     operations: list[Operation] = []
     results, journal = _with_plots(results, snapshot, configuration)
     operations += journal
-    operations += _commenting(snapshot, results, configuration)
+    milestones = checklist.block(snapshot, records, results)
+    operations += _commenting(snapshot, results, configuration, milestones)
     # A check is required by its name, and the newest of a name counts: it speaks for every run that reports under it.
     sharing = {event.run_id, *snapshot.check_runs}
     mine = [r for r in results if r.run_id in sharing] or results
     outcome = overall(mine)
     conclusion, exit_code = conclude(outcome, block_inconclusive=configuration.gate.on_inconclusive == "block")
     operations.append(_closing(snapshot, mine, conclusion))
-    operations.append(WriteSummary(render(results, None, SUMMARY_BUDGET, flips=configuration.comment.flips)))
+    summary = render(results, None, SUMMARY_BUDGET, flips=configuration.comment.flips)
+    operations.append(WriteSummary(summary + _below(milestones)))
     return Plan(operations, outcome, conclusion, exit_code, results)
 
 
@@ -328,18 +331,26 @@ def _is_current(snapshot: Snapshot) -> bool:
     )
 
 
-def _commenting(snapshot: Snapshot, results: Sequence[Result], configuration: Configuration) -> list[Operation]:
+def _commenting(
+    snapshot: Snapshot, results: Sequence[Result], configuration: Configuration, milestones: str
+) -> list[Operation]:
     """One comment: the oldest of ours is rewritten, the others are duplicates of a race and go."""
     if snapshot.pull is None or not _is_current(snapshot) or not snapshot.may_comment:
         return []
     newest = max(results, key=lambda r: (r.run_id or 0, r.attempt or 0))
     marker = Marker(newest.run_id or 0, newest.attempt or 1, snapshot.pull.head_sha)
-    body = render(results, marker, flips=configuration.comment.flips)
+    below = _below(milestones)
+    body = render(results, marker, BUDGET - len(below.encode()), flips=configuration.comment.flips) + below
     ours = sorted((c for c in snapshot.comments if read_marker(c.body)), key=lambda c: c.id)
     if not ours:
         return [CreateComment(snapshot.pull.number, body)]
     operations: list[Operation] = [] if ours[0].body == body else [UpdateComment(ours[0].id, body, ours[0].body)]
     return [*operations, *(DeleteComment(c.id) for c in ours[1:])]
+
+
+def _below(milestones: str) -> str:
+    """The block of milestones as it stands under the results."""
+    return f"\n{milestones}" if milestones else ""
 
 
 def _closing(snapshot: Snapshot, results: Sequence[Result], conclusion: Conclusion) -> CloseCheck:

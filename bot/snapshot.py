@@ -82,6 +82,33 @@ class Rival(Strict):
     digest: str
 
 
+class CapstoneEvidence(Strict):
+    """Published evidence that a milestone may ask for."""
+
+    digest: str
+    place: str
+    """URL at which people see it."""
+
+
+class CapstoneFacts(Strict):
+    """The proposal on the base branch, and what its milestones ask for."""
+
+    base: str = ""
+    """Text of `capstone.yml` on the base branch."""
+    problem: str = ""
+    """Why that file cannot be used, if it cannot."""
+    head: str | None = None
+    """Its text at the pull request's head; None when it was removed there, or could not be read."""
+    head_problem: str = ""
+    evidence: tuple[CapstoneEvidence, ...] = Field(default=(), strict=False)
+    files: dict[str, tuple[str, ...] | None] = Field(default_factory=dict, strict=False)
+    """Path -> headings of the file at the head; None for one that is not there."""
+    files_at: str = ""
+    """What stands before a path in a link to the head's file."""
+    unseen: str = ""
+    """Why evidence or files could not be fetched, if they could not."""
+
+
 class Snapshot(Strict):
     """Everything that a plan needs to know, as of `now`."""
 
@@ -102,6 +129,8 @@ class Snapshot(Strict):
     rivals: tuple[Rival, ...] = Field(default=(), strict=False)
     baseline_problem: str = ""
     """Why the baseline could not be fetched, if it could not."""
+    capstone: CapstoneFacts | None = None
+    """The capstone of the repository; None when the base branch has no `capstone.yml`."""
     check_id: int | None = None
     """The check that this run's `requested` event opened."""
     check_completed: bool = False

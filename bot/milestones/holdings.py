@@ -1,0 +1,103 @@
+"""Looking: what of a repository and a ledger the predicates of a proposal need to see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+from urllib.parse import quote
+
+from assay.baselines.errors import AssayError, InputError
+from assay.baselines.ledger import Ledger, Publication
+from assay.baselines.record import Record
+from assay.bot.milestones.proposal import NAME, parse_capstone
+from assay.bot.milestones.shelf import headings
+from assay.bot.snapshot import CapstoneEvidence, CapstoneFacts
+
+PER_KIND = 8
+"""Publications of a kind that are fetched, the newest first: each costs requests."""
+
+Read = Callable[[str], bytes | None]
+
+
+class Repository(Protocol):
+    """What looking needs of GitHub; `assay.bot.github.GitHub` has it."""
+
+    name: str
+    server_url: str
+
+    def file_at(self, path: str, ref: str) -> bytes | None: ...
+
+
+def observe_capstone(
+    repository: Repository, ledger: Ledger, branch: str, head_sha: str, have: Mapping[str, Record]
+) -> tuple[CapstoneFacts | None, dict[str, Record]]:
+    """The facts about a pull request's capstone and the records that they name; (None, {}) without a file on the base branch.
+
+    `have` holds records that were fetched already, by digest. What cannot be read or fetched becomes a sentence in the
+    facts: a checklist must not keep the verdict from being reported.
+    """
+    base, problem = _text(repository, branch)
+    if base is None and not problem:
+        return None, {}
+    if base is None:
+        return CapstoneFacts(problem=problem), {}
+    try:
+        capstone = parse_capstone(base.encode())
+    except InputError as error:
+        return CapstoneFacts(base=base, problem=str(error)), {}
+    head, unreadable = _text(repository, head_sha)
+    kept: dict[str, Record] = {}
+    places: list[CapstoneEvidence] = []
+    files: dict[str, tuple[str, ...] | None] = {}
+    unseen = ""
+    try:
+        releases = f"{repository.server_url}/{repository.name}/releases/tag/"
+        for publication, record in publications(ledger, branch, capstone.kinds(), have):
+            kept[record.digest] = record
+            places.append(CapstoneEvidence(digest=record.digest, place=releases + quote(publication.tag)))
+        files = headings_of(capstone.paths(), lambda path: repository.file_at(path, head_sha))
+    except AssayError as error:
+        unseen = str(error)
+    facts = CapstoneFacts(
+        base=base,
+        head=head,
+        head_problem=unreadable,
+        evidence=tuple(places),
+        files=files,
+        files_at=f"{repository.server_url}/{repository.name}/blob/{head_sha}/",
+        unseen=unseen,
+    )
+    return facts, kept
+
+
+def publications(
+    ledger: Ledger, branch: str, kinds: Iterable[str], have: Mapping[str, Record] | None = None
+) -> list[tuple[Publication, Record]]:
+    """The newest publications of these kinds on a branch, with their records."""
+    wanted = set(kinds)
+    if not wanted:
+        return []
+    there = sorted(ledger.publications(branch), key=lambda p: (p.created is not None, str(p.created)), reverse=True)
+    by_prefix = {digest[:12]: record for digest, record in (have or {}).items()}
+    newest = [p for kind in sorted(wanted) for p in [q for q in there if q.kind == kind][:PER_KIND]]
+    return [(p, by_prefix.get(p.digest12) or ledger.fetch(p)) for p in newest]
+
+
+def headings_of(paths: Iterable[str], read: Read) -> dict[str, tuple[str, ...] | None]:
+    """Path -> headings of the file; None for one that is not there."""
+    found: dict[str, tuple[str, ...] | None] = {}
+    for path in paths:
+        data = read(path)
+        found[path] = None if data is None else headings(data.decode("utf-8", "replace"))
+    return found
+
+
+def _text(repository: Repository, ref: str) -> tuple[str | None, str]:
+    """The text of `capstone.yml` at a commit or branch, and why it cannot be read."""
+    try:
+        data = repository.file_at(NAME, ref)
+        return (data.decode("utf-8") if data is not None else None), ""
+    except UnicodeDecodeError:
+        return None, f"{NAME} is not UTF-8 text: save it again."
+    except AssayError as error:
+        return None, str(error)
