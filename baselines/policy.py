@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from assay.baselines.errors import InputError
 
 POOL = "pool"
+SMALLEST_ALPHA = 1e-9
 
 Points = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
@@ -131,6 +132,10 @@ class Policy(Setting):
     def _margin_not_below_threshold(self) -> Policy:
         if self.margin < self.threshold:
             raise ValueError(_contradiction(self.margin, self.threshold))
+        if self.alpha < SMALLEST_ALPHA:
+            raise ValueError(
+                f"alpha {self.alpha:g} is smaller than tests can resolve: give at least {SMALLEST_ALPHA:g}"
+            )
         for name, limits in self._stated().items():
             if limits.margin is not None and limits.threshold is not None and limits.margin < limits.threshold:
                 raise ValueError(f"{name}: {_contradiction(limits.margin, limits.threshold)}")

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-import click.utils
 
 from assay.baselines.errors import AssayError
 
@@ -21,6 +20,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "baseline": ("assay.bot.commands.baseline:baseline", "Publish, list, show and fetch baselines."),
     "evidence": ("assay.bot.commands.evidence:evidence", "Import results of other tools, and look at evidence."),
     "config": ("assay.bot.commands.config:config", "Check an assay.yml, or print its JSON Schema."),
+    "capstone": (
+        "assay.bot.commands.capstone:capstone",
+        "Check a proposal, tick off its milestones, write its report.",
+    ),
     "simulate": ("assay.bot.commands.simulate:simulate", "Replay a saved snapshot: what would the bot do?"),
 }
 
@@ -92,9 +95,10 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get("ASSAY_DEBUG"):
             raise
         _fail(str(error), error.exit_code)
-    except SystemExit:
-        # Whoever read the output has left: no failure, and not the 1 that click gives it, which here says "blocked".
-        if type(sys.stdout) is click.utils.PacifyFlushWrapper:
+    except SystemExit as stop:
+        # Whoever read the output has left: no failure, and not the 1 that click makes of it, which here says "blocked".
+        # (Some versions of click show it by the context of the exit, others only by the stream that they put in place.)
+        if isinstance(stop.__context__, BrokenPipeError) or "PacifyFlush" in type(sys.stdout).__name__:
             sys.exit(0)
         raise
     except MemoryError:

@@ -86,10 +86,10 @@ def svg(points: Sequence[Point], axes: tuple[Axis, Axis], title: str) -> str:
     y_range = _range([v for p in points for v in (p.values[0].low, p.values[0].high)])
 
     def across(value: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (value - x_range[0]) / (x_range[1] - x_range[0])
+        return LEFT + (WIDTH - LEFT - RIGHT) * (_drawable(value) - x_range[0]) / (x_range[1] - x_range[0])
 
     def up(value: float) -> float:
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - y_range[0]) / (y_range[1] - y_range[0])
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (_drawable(value) - y_range[0]) / (y_range[1] - y_range[0])
 
     best = frontier(points, axes)
     marks: list[_Mark] = []
@@ -153,16 +153,28 @@ def _listed(names: Sequence[str]) -> str:
 
 def _places(values: Sequence[float]) -> list[float]:
     """Values spread over 0.12 to 0.88, so that no point lies on the frame; equal values share the middle."""
-    low, high = min(values), max(values)
+    low, high = _extent(values)
     if high - low <= 1e-12 * max(abs(high), abs(low), 1e-300):
         return [0.5] * len(values)
-    return [0.12 + 0.76 * (v - low) / (high - low) for v in values]
+    return [0.12 + 0.76 * (_drawable(v) - low) / (high - low) for v in values]
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    pad = 0.14 * (high - low) or 0.05 * abs(high) or 1.0
+    low, high = _extent(values)
+    largest = max(abs(low), abs(high))
+    pad = 0.14 * (high - low)
+    if pad <= 1e-9 * largest:  # one value, or as good as one
+        pad = 0.05 * largest if largest > 1e-290 else 1.0
     return low - pad, high + pad
+
+
+def _extent(values: Sequence[float]) -> tuple[float, float]:
+    return _drawable(min(values)), _drawable(max(values))
+
+
+def _drawable(value: float) -> float:
+    """Kept where differences neither overflow nor vanish; nobody measured such a latency, but somebody may write it."""
+    return 0.0 if abs(value) < 1e-280 else min(max(value, -1e280), 1e280)
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -171,4 +183,5 @@ def _ticks(low: float, high: float) -> list[float]:
     step = 10.0 ** math.floor(math.log10(rough))
     step *= next(m for m in (1, 2, 2.5, 5, 10) if m * step >= rough)
     first = math.ceil(low / step)
-    return [round(i * step, 12) for i in range(first, int(high / step) + 1)]
+    digits = max(12, 2 - math.floor(math.log10(step)))
+    return [round(i * step, digits) for i in range(first, int(high / step) + 1)]

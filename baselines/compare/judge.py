@@ -173,16 +173,18 @@ def _to_show_floor(m: Measured, alpha: float, target_power: float) -> int | None
 def _to_fit(n: int, width: float, spread: float, room: float, alpha: float, target_power: float) -> float:
     """Examples at which a bound that lies `width` from its estimate at `n` examples lies within `room`, with the power.
 
-    Its squared distance at N examples is taken as z^2 spread^2 / N + extra / N^2, where `extra` is what the distance at
-    `n` has beyond the spread of one example (the allowance that keeps bounds honest without any variance). To the
-    distance comes z_power spread / sqrt(N), as the estimate itself scatters.
+    Its squared distance at N examples is taken as z^2 spread^2 / N + (c / (N + c))^2. The second part is what the
+    distance at `n` has beyond the spread of one example: the allowance that keeps bounds honest without any variance,
+    which has the form of Tango's z^2 / (n + z^2). To the distance comes z_power spread / sqrt(N), as the estimate
+    itself scatters.
     """
     z, above = _z(alpha), max(0.0, float(ndtri(target_power)))
     spread = min(spread, width * n**0.5 / z)
-    extra = (width**2 - (z * spread) ** 2 / n) * n**2
+    allowance = min(math.sqrt(max(width**2 - (z * spread) ** 2 / n, 0.0)), 0.999)
+    c = n * allowance / (1.0 - allowance)
 
     def reach(total: float) -> float:
-        return math.sqrt((z * spread) ** 2 / total + extra / total**2) + above * spread / math.sqrt(total)
+        return math.sqrt((z * spread) ** 2 / total + (c / (total + c)) ** 2) + above * spread / math.sqrt(total)
 
     low, high = 1.0, float(n)
     while reach(high) > room:

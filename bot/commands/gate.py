@@ -204,11 +204,16 @@ def _result(
 
 def _print(result: Result) -> None:
     """A table for people, on standard output."""
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.measure import Measurement
     from rich.table import Table
 
-    console = Console(highlight=False)
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # rich would end the process; the caller still has a verdict to exit by
+
+    console = Output(highlight=False)
+    wide = console.options.update(max_width=10_000)
     if not console.is_terminal:
         console.width = 160  # a log has no edge
     colour = {"✓": "green", "✗": "red", "?": "yellow", "–": "cyan"}[MARKS[result.overall]]
@@ -247,10 +252,11 @@ def _print(result: Result) -> None:
                 style={"regressed": "red", "improved": "green", "inconclusive": "yellow"}.get(f.state.value, ""),
             ),
         )
+    for column in table.columns:
+        column.min_width = 24 if not column.no_wrap else Measurement.get(console, wide, Group(*column.cells)).maximum
+        column.min_width = max(column.min_width, len(str(column.header)))
     # A narrow terminal wraps the lines; rich would cut the numbers.
-    console.width = max(
-        console.width, Measurement.get(console, console.options.update(max_width=10_000), table).minimum
-    )
+    console.width = max(console.width, Measurement.get(console, wide, table).minimum)
     console.print(table)
     for warning in result.comparison.warnings:
         console.print(f"note: {shown(warning)}", style="yellow", markup=False)

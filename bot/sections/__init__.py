@@ -64,7 +64,7 @@ class Room:
     """How many rows a section may take; the verdict is always kept."""
 
     rows: int = 12
-    folded: int = 200
+    folded: int = 4096
     flips: int = 20
     environment: int = 12
 

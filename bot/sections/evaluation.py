@@ -200,7 +200,9 @@ def verdict_words(f: Finding) -> str:
             if f.needed is None:
                 return "inconclusive: no number of examples would decide a change like this"
             noun = "documents" if f.scale == "loglik" else "examples"
-            return f"inconclusive: about {text.about(f.needed)} {noun} would decide"
+            # The sequential figure is a median; the fixed ones hold with the policy's power.
+            often = ", as often as not" if f.growing else ""
+            return f"inconclusive: about {text.about(f.needed)} {noun} would decide{often}"
 
 
 def _lead(comparison: Comparison) -> str:

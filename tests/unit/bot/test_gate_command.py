@@ -1,0 +1,412 @@
+"""`assay gate`, `evidence` and `baseline` as people meet them: exit codes, one-line errors, nothing lost or half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from tests.evidence import evaluation, outcomes
+
+from assay.baselines.record import EVIDENCE_NAME, ROWS_NAME, write_record
+from assay.bot.cli import main
+
+Counts = dict[str, tuple[int, int, int, float]]
+BASE, HEAD = "b" * 40, "a" * 40
+STATES: dict[str, Counts] = {
+    "regressed": {"mmlu": (1000, 80, 20, 0.5), "arc": (500, 5, 5, 0.5)},
+    "equivalent": {"mmlu": (8000, 10, 10, 0.5)},
+    "inconclusive": {"mmlu": (200, 8, 4, 0.5)},
+    "improved": {"mmlu": (1000, 20, 80, 0.5)},
+}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in (
+        "GITHUB_REPOSITORY",
+        "GITHUB_STEP_SUMMARY",
+        "GITHUB_OUTPUT",
+        "GITHUB_BASE_REF",
+        "ASSAY_LEDGER",
+        "ASSAY_DEBUG",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def write(folder: Path, counts: Counts, **options: object) -> None:
+    pairs = {task: outcomes(*c) for task, c in counts.items()}
+    for side, commit, index in (("base", BASE, 0), ("head", HEAD, 1)):
+        made = evaluation({t: p[index] for t, p in pairs.items()}, commit=commit, **options)  # type: ignore[arg-type]
+        write_record(folder / side, made.evidence, made.rows)
+
+
+def assay(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main([str(a) for a in arguments])
+    out, err = capfd.readouterr()
+    assert "Traceback" not in err
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, out, err
+
+
+def refused(capfd: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
+    """The one line of a refusal."""
+    found, _, err = assay(capfd, *arguments)
+    assert found == code, err
+    assert err.startswith("assay: ")
+    assert err.count("\n") == 1
+    assert "unexpected" not in err
+    return err
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "blocking"),
+    [("regressed", 1, 1), ("equivalent", 0, 0), ("inconclusive", 0, 1), ("improved", 0, 0)],
+)
+def test_exit_codes_and_outputs(
+    state: str, code: int, blocking: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, STATES[state])
+    gate = ["gate", "--base", "base", "--head", "head"]
+    found, out, _ = assay(capfd, *gate, "--json", "--output", "output", "--junit", "new/gate.xml", "--html", "p.html")
+    assert found == code
+    assert json.loads(out)["overall"] == state
+    assert f"verdict={state}\n" in Path("output").read_text()
+    ET.parse("new/gate.xml")
+    assert "<title>" in Path("p.html").read_text()
+    Path("block.yml").write_text("gate: {on-inconclusive: block}\n")
+    assert assay(capfd, *gate, "--policy", "block.yml")[0] == blocking
+
+
+def test_the_table_shows_the_p_of_what_it_claims(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, STATES["improved"])
+    _, out, _ = assay(capfd, "gate", "--base", "base", "--head", "head")
+    row = next(line for line in out.splitlines() if line.startswith("mmlu"))
+    assert "e-" in row
+    assert "+6.0 (+4.1, +8.0)" in row
+
+
+def test_mismatch_is_2_and_says_which_field(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, STATES["equivalent"])
+    made = evaluation(
+        {"mmlu": outcomes(8000, 10, 10)[0]}, protocol={"harness": "x", "sampling.seed": 0, "batch_size": 8}
+    )
+    write_record(tmp_path / "other", made.evidence, made.rows)
+    code, out, _ = assay(capfd, "gate", "--base", "base", "--head", "other", "--output", "output")
+    assert code == 2
+    assert "batch_size is 16 in base and 8 in head" in out
+    assert Path("output").read_text() == "verdict=mismatch\nconclusion=failure\n"
+
+
+def test_unreachable_service_is_3(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, STATES["equivalent"])
+    monkeypatch.setenv("PATH", str(tmp_path))  # no git here
+    assay(capfd, "baseline", "publish", "base", "--branch", "main", "--ledger", "ledger")
+    assert "is git installed?" in refused(capfd, "gate", "--head", "head", "--ledger", "ledger", code=3)
+    assert "install git" in refused(capfd, "baseline", "nearest", "out", "--ledger", "ledger", code=3)
+
+
+@pytest.mark.parametrize("damage", ["missing", "folder", "truncated", "swapped", "pipe", "link", "empty", "huge"])
+def test_damaged_records_are_refused(damage: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, STATES["inconclusive"])
+    document, rows = tmp_path / "head" / EVIDENCE_NAME, tmp_path / "head" / ROWS_NAME
+    match damage:
+        case "missing":
+            rows.unlink()
+        case "folder":
+            rows.unlink()
+            rows.mkdir()
+        case "truncated":
+            rows.write_bytes(rows.read_bytes()[:100])
+        case "swapped":
+            rows.write_bytes((tmp_path / "base" / ROWS_NAME).read_bytes())
+        case "pipe":
+            document.unlink()
+            os.mkfifo(document)
+        case "link":
+            document.unlink()
+            document.symlink_to("/dev/zero")
+        case "empty":
+            document.write_bytes(b"")
+        case "huge":
+            with document.open("wb") as stream:
+                stream.truncate(1 << 33)
+    refused(capfd, "gate", "--base", "base", "--head", "head")
+    refused(capfd, "evidence", "show", "head")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "nowhere",
+        "x" * 5000,
+        "run/" + "1" * 5000,
+        "baseline/../../etc/aaaaaaaaaaaa/evaluation/aaaaaaaaaaaa",
+        "/dev/null",
+        "",
+    ],
+)
+def test_names_that_are_nothing(head: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, STATES["inconclusive"])
+    assert len(refused(capfd, "gate", "--base", "base", "--head", head, "--ledger", "ledger")) < 500
+
+
+@pytest.mark.parametrize("option", ["--junit", "--markdown", "--html", "--summary", "--output"])
+def test_reports_that_cannot_be_written(option: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, STATES["regressed"])
+    gate = ["gate", "--base", "base", "--head", "head", option]
+    (tmp_path / "file").write_text("mine")
+    for path in (".", "/proc/nothing", "file/below", "x" * 300):
+        assert "cannot write" in refused(capfd, *gate, path)
+    assert (tmp_path / "file").read_text() == "mine"
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_devices_and_links_are_written_to_and_not_replaced(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, STATES["regressed"])
+    gate = ["gate", "--base", "base", "--head", "head", "--markdown"]
+    (tmp_path / "link").symlink_to("real.md")
+    assert assay(capfd, *gate, "link")[0] == 1
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real.md").read_text().startswith("## ✗")
+    before = Path("/dev/null").stat()
+    assert assay(capfd, *gate, "/dev/null")[0] == 1
+    assert Path("/dev/null").stat().st_rdev == before.st_rdev != 0
+
+
+def test_nothing_of_the_user_is_replaced_by_a_record(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "scores.csv").write_text("id,score\n1,1\n2,0\n3,1\n")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    for out in ("thesis", ".", "scores.csv"):
+        refused(capfd, "evidence", "import", "scores.csv", "--out", out)
+    assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
+    assert (tmp_path / "scores.csv").read_text().startswith("id,score")
+    assert assay(capfd, "evidence", "import", "scores.csv", "--out", "record")[0] == 0
+    assert assay(capfd, "evidence", "import", "scores.csv", "--out", "record")[0] == 0  # a record may be replaced
+    assert sorted(p.name for p in (tmp_path / "record").iterdir()) == [EVIDENCE_NAME, ROWS_NAME]
+
+
+HOSTILE = "a\n::error::pwn\x1b[31m\u202e|<b>@x"
+
+
+def test_hostile_names_stay_on_their_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, {HOSTILE: (1000, 80, 20, 0.5), "::warning::x": (1000, 80, 20, 0.5)})
+    shown = [
+        assay(capfd, "gate", "--base", "base", "--head", "head"),
+        assay(capfd, "evidence", "show", "head"),
+        assay(capfd, "evidence", "show", "head", "--flips-against", "base"),
+        assay(capfd, "gate", "--base", "base", "--head", "nowhere\x1b[31m\n::error::x"),
+    ]
+    for _, out, err in shown:
+        assert "\x1b" not in out + err
+        assert "\u202e" not in out + err
+        assert not [line for line in (out + err).splitlines() if line.lstrip().startswith("::")]
+
+
+def test_flips_are_all_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, {"mmlu": (2000, 400, 300, 0.5)})
+    code, out, _ = assay(capfd, "evidence", "show", "head", "--flips-against", "base")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "400 broke, 300 fixed, of 2,000"
+    assert sum(line.startswith("broke\t") for line in lines) == 400
+    assert sum(line.startswith("fixed\t") for line in lines) == 300
+
+
+# -- ledgers ---------------------------------------------------------------------------------------------------------
+
+
+def git(*arguments: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.invalid", "-c", "init.defaultBranch=main"]
+    return subprocess.run(["git", *identity, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit_and_measure(name: str, counts: Counts, side: int) -> str:
+    git("commit", "--allow-empty", "-m", name)
+    sha = git("rev-parse", "HEAD")
+    made = evaluation({t: outcomes(*c)[side] for t, c in counts.items()}, commit=sha, name=name)
+    write_record(Path(name), made.evidence, made.rows)
+    return sha
+
+
+@pytest.mark.parametrize("branch", ["main", "release/1.x", "feature/a/b"])
+def test_the_nearest_publication_is_found_by_ancestry(
+    branch: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    git("init", "-q", "-b", branch)
+    place = ["--ledger", "ledger"]
+    old = commit_and_measure("old", STATES["regressed"], 0)
+    tag = assay(capfd, "baseline", "publish", "old", "--branch", branch, *place)[1].strip()
+    assert tag.startswith(f"baseline/{branch}/{old[:12]}/evaluation/")
+    git("commit", "--allow-empty", "-m", "between")
+    git("checkout", "-q", "-b", "proposal")
+    commit_and_measure("head", STATES["regressed"], 1)
+    code, out, _ = assay(capfd, "gate", "--head", "head", "--base-branch", branch, *place)
+    assert code == 1
+    assert "regressed" in out
+    code, out, err = assay(capfd, "baseline", "nearest", "got", "--branch", branch, *place)
+    assert (code, out) == (0, "got\n")
+    assert "1 commit before the merge base" in err
+    assert assay(capfd, "baseline", "show", tag, *place)[0] == 0
+    assert assay(capfd, "gate", "--base", tag, "--head", "head", *place)[0] == 1
+    assert json.loads(assay(capfd, "baseline", "list", "--branch", branch, "--json", *place)[1])[0]["tag"] == tag
+    assert "not an empty folder" in refused(capfd, "baseline", "fetch", tag, "got", *place)
+
+
+def test_two_publications_of_a_commit_and_the_newest_counts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    git("init", "-q", "-b", "main")
+    sha = commit_and_measure("first", STATES["equivalent"], 0)
+    again = evaluation({"mmlu": outcomes(8000, 900, 10)[0]}, commit=sha, name="second")
+    write_record(Path("second"), again.evidence, again.rows)
+    place = ["--ledger", "ledger"]
+    tags = [
+        assay(capfd, "baseline", "publish", name, "--branch", "main", *place)[1].strip() for name in ("first", "second")
+    ]
+    assert tags[0] != tags[1]
+    later = time.time() + 60
+    os.utime(Path("ledger") / tags[1] / EVIDENCE_NAME, (later, later))
+    assert tags[1] in assay(capfd, "baseline", "nearest", "got", *place)[2]
+    assert assay(capfd, "baseline", "publish", "first", "--branch", "main", *place)[1].strip() == tags[0]
+
+
+def test_no_baseline_passes_and_another_history_does_not(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, STATES["regressed"])
+    code, out, _ = assay(capfd, "gate", "--head", "head", "--ledger", "ledger")
+    assert code == 0
+    assert "No baseline" in out
+    git("init", "-q", "-b", "main")
+    git("commit", "--allow-empty", "-m", "unrelated")
+    assay(capfd, "baseline", "publish", "base", "--branch", "main", "--ledger", "ledger")
+    assert "common ancestor" in refused(capfd, "gate", "--head", "head", "--ledger", "ledger")
+    assert "common ancestor" in refused(capfd, "baseline", "nearest", "out", "--head", "zzz", "--ledger", "ledger")
+
+
+def test_strange_ledgers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, STATES["regressed"])
+    (tmp_path / "file").write_text("x")
+    assert "is a file" in refused(capfd, "baseline", "list", "--ledger", "file")
+    assert "is a file" in refused(capfd, "gate", "--head", "head", "--ledger", "file")
+    assert "is a file" in refused(capfd, "baseline", "publish", "base", "--branch", "main", "--ledger", "file")
+    for branch in ("a b", "..", "/etc", "a//b", "x.lock", "-x", "", "é" * 181):
+        refused(capfd, "baseline", "publish", "base", f"--branch={branch}", "--ledger", "ledger")
+        refused(capfd, "baseline", "list", f"--branch={branch}", "--ledger", "ledger")
+    for kind in ("**a", "../..", "/", "A"):
+        refused(capfd, "baseline", "list", f"--kind={kind}", "--ledger", "ledger")
+    code, _, err = assay(capfd, "baseline", "list", "--ledger", "typo")
+    assert code == 0
+    assert "there is no folder typo" in err
+    tag = assay(capfd, "baseline", "publish", "base", "--branch", "main", "--ledger", "ledger")[1].strip()
+    kept = tmp_path / "ledger" / tag / ROWS_NAME
+    kept.write_bytes(kept.read_bytes()[:-8] + b"tampered")
+    for command in (["show", tag], ["fetch", tag, "out"]):
+        refused(capfd, "baseline", *command, "--ledger", "ledger")
+    assert not (tmp_path / "out").exists()
+    for wrong in (
+        "main",
+        "baseline/main/zz/evaluation/aa",
+        "baseline/../x/aaaaaaaaaaaa/evaluation/aaaaaaaaaaaa",
+        "x" * 5000,
+    ):
+        refused(capfd, "baseline", "show", wrong, "--ledger", "ledger")
+
+
+# -- the process -----------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str, shell: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "assay.bot.cli", *arguments]
+    line = " ".join(command) + " " + shell
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("GITHUB_", "ASSAY_"))}
+    return subprocess.run(
+        ["bash", "-c", line], env={**kept, **environment}, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+GATE = ("gate", "--base", "base", "--head", "head")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_log_in_any_encoding(encoding: str, tmp_path: Path) -> None:
+    write(tmp_path, STATES["regressed"])
+    done = run(*GATE, PYTHONIOENCODING=encoding)
+    assert done.returncode == 1, done.stderr
+    assert "Accuracy regressed" in done.stdout
+
+
+@pytest.mark.parametrize("more", ["", " --json"])
+def test_the_verdict_outlives_its_reader(more: str, tmp_path: Path) -> None:
+    write(tmp_path, STATES["regressed"])
+    blocked = run(*GATE, shell=f"{more} | true; echo ${{PIPESTATUS[0]}}")
+    assert blocked.stdout.strip() == "1"
+    assert blocked.stderr == ""
+    other = run("config", "schema", shell="| true; echo ${PIPESTATUS[0]}")
+    assert other.stdout.strip() == "0"
+
+
+def test_a_full_disk_is_3(tmp_path: Path) -> None:
+    if not Path("/dev/full").is_char_device():
+        pytest.skip("this system has no /dev/full")
+    write(tmp_path, STATES["equivalent"])
+    for done in (run(*GATE, shell="> /dev/full"), run(*GATE, "--markdown", "/dev/full")):
+        assert done.returncode == 3
+        assert "No space left" in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_narrow_terminal_loses_no_number(tmp_path: Path) -> None:
+    write(tmp_path, STATES["regressed"])
+    done = run(*GATE, COLUMNS="20", FORCE_COLOR="1", TERM="xterm")
+    for number in ("1,000", "−6.0 (−8.0, −4.1)", "80/20", "3.5e-10", "regressed"):
+        assert number in done.stdout
+
+
+def test_no_home(tmp_path: Path) -> None:
+    write(tmp_path, STATES["equivalent"])
+    assert run(*GATE, HOME="").returncode == 0
+
+
+def test_ctrl_c_is_130(tmp_path: Path) -> None:
+    write(tmp_path, STATES["regressed"])
+    os.mkfifo(tmp_path / "policy.yml")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "assay.bot.cli", *GATE, "--policy", "policy.yml"], stderr=subprocess.PIPE, text=True
+    )
+    # It waits for somebody to write the policy: opening the pipe returns once it reads.
+    with (tmp_path / "policy.yml").open("w"):
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", ["", "gate", "comment", "baseline", "baseline publish", "baseline list", "baseline show",
+                                     "baseline fetch", "baseline nearest", "evidence", "evidence show", "evidence import",
+                                     "config", "config check", "config schema", "simulate", "evaluate"])  # fmt: skip
+def test_every_command_explains_itself(command: str, capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, err = assay(capfd, *command.split(), "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Usage: assay {command}".rstrip())
+    assert len(out) > 100
+
+
+def test_without_a_command_the_help_is_readable(capfd: pytest.CaptureFixture[str]) -> None:
+    code, _, err = assay(capfd)
+    assert code == 2
+    assert err.startswith("Usage: assay")
+    assert err.count("\n") > 10
+    assert "No such command" in refused(capfd, "nosuch")
+    assert "No such option" in refused(capfd, "gate", "--hed")
