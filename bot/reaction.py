@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from assay.baselines.errors import AssayError, ServiceError
 from assay.baselines.ledger import Ledger
 from assay.baselines.record import Record
 from assay.bot.observe import MAX_ARTIFACT_BYTES, History, observe, own_check
-from assay.bot.operations import WriteSummary
 from assay.bot.perform import perform
 from assay.bot.plan import Plan, plan, together
 from assay.bot.snapshot import EventFacts, Snapshot
@@ -50,6 +49,7 @@ def react(
     """
     answers: list[Answer] = []
     failures: list[AssayError] = []
+    summaries: list[str] = []
     for turn in range(ROUNDS):
         try:
             seen = observe(
@@ -60,26 +60,22 @@ def react(
             _give_up(facts, repository, check_name, error)
             raise
         answers = [Answer(s.pull.number if s.pull else None, p) for (s, _), p in zip(seen, plans, strict=True)]
-        failures = []
+        failures, summaries = [], []
         moved = False
         for (snapshot, records), planned in zip(seen, plans, strict=True):
             if keep is not None:
                 keep(snapshot, records)
             try:
-                moved |= perform(planned.operations, repository, lambda _: None)
+                moved |= perform(planned.operations, repository, summaries.append)
             except AssayError as error:
                 failures.append(error)
         if not moved:
             break
-    for text in _summaries(answers):
+    for text in summaries:
         write_summary(text)
     if failures:
         raise failures[0]
     return answers
-
-
-def _summaries(answers: Sequence[Answer]) -> list[str]:
-    return [o.text for answer in answers for o in answer.plan.operations if isinstance(o, WriteSummary)]
 
 
 def _give_up(facts: EventFacts, repository: Any, check_name: str, error: Exception) -> None:

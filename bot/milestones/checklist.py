@@ -35,7 +35,7 @@ def block(snapshot: Snapshot, records: Mapping[str, Record], results: Sequence[R
     except InputError as error:
         return _marked(_invalid(str(error)))
     kept = [Kept(k.digest, records[k.digest].evidence, k.place) for k in seen.evidence if k.digest in records]
-    shown = [Kept(r.head_digest, r.head, r.url) for r in results if r.head is not None and r.head_digest in records]
+    shown = [Kept(d, records[d].evidence, m.url) for m in snapshot.measurements for d in m.evidence if d in records]
     verdicts = {r.kind: Verdict(r.overall.value, r.url) for r in results}
     shelf = Shelf((*kept, *shown), seen.files, verdicts, seen.files_at)
     grown, problem = _growth(capstone, seen.head)
