@@ -1,0 +1,95 @@
+"""The line that people write: parsed, and nothing else. No word of it ever reaches a shell."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_LINE = 1_000
+PREFIX = "/assay"
+
+_KEY = re.compile(r"^([A-Za-z][A-Za-z0-9_-]{0,40})=(.*)$", re.DOTALL)
+_FLAG = re.compile(r"^--([A-Za-z][A-Za-z0-9-]{0,40})$")
+_QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’"}
+"""Opening quote -> closing quote: telephones write the curly ones."""
+
+
+class BadLine(Exception):  # noqa: N818 - what it is
+    """The line is meant for us and cannot be read; the message says why in one sentence."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line as it was written: a verb, its words, its `key=value` pairs and its `--flags`."""
+
+    verb: str
+    words: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+def read_line(body: str, *, bare: frozenset[str] = frozenset()) -> Line | None:
+    """The command on the first line of a comment; None when the comment is not meant for us.
+
+    `bare` are verbs that are also understood without `/assay` (`/evaluate`). Only the first line counts: a command that
+    is quoted or shown further down is not one. Raises `BadLine` for a line that is ours and cannot be read.
+    """
+    first = body.split("\n", 1)[0].strip("\r \t")
+    head, _, rest = first.partition(" ")
+    head = head.rstrip("\t")
+    if head == PREFIX:
+        text = rest
+    elif head.startswith("/") and head[1:] in bare:
+        text = first[1:]
+    else:
+        return None
+    if len(text) > MAX_LINE:
+        raise BadLine(f"the line has {len(text):,} characters, and at most {MAX_LINE:,} are read")
+    parts = split(text)
+    if not parts:
+        return Line("help")
+    words: list[str] = []
+    options: dict[str, str] = {}
+    flags: list[str] = []
+    for part, quoted in parts[1:]:
+        flag, pair = _FLAG.match(part), _KEY.match(part)
+        if flag and not quoted:
+            flags.append(flag[1].lower())
+        elif pair and not quoted:
+            key = pair[1].lower().replace("_", "-")
+            if key in options:
+                raise BadLine(f"{key}= is there twice")
+            options[key] = pair[2]
+        else:
+            words.append(part)
+    return Line(parts[0][0].lower(), tuple(words), tuple(options.items()), tuple(dict.fromkeys(flags)))
+
+
+def split(text: str) -> list[tuple[str, bool]]:
+    """The words of a line, each with whether it began with a quote. Quotes group, also after `key=`; nothing is expanded.
+
+    Raises `BadLine` for a quote that is not closed.
+    """
+    parts: list[tuple[str, bool]] = []
+    current, inside, began, quoted = "", "", False, False
+    for character in text:
+        if inside:
+            if character == inside:
+                inside = ""
+            else:
+                current += character
+        elif character in _QUOTES and (not current or current.endswith("=")):
+            quoted = quoted or not current
+            inside, began = _QUOTES[character], True
+        elif character.isspace():
+            if began or current:
+                parts.append((current, quoted))
+            current, began, quoted = "", False, False
+        else:
+            current += character
+            began = True
+    if inside:
+        raise BadLine(f"a quote is not closed: add {inside} at its end")
+    if began or current:
+        parts.append((current, quoted))
+    return parts
