@@ -54,7 +54,7 @@ def _startup() -> list[str]:
         "```\npython -m benchmarks.startup --out docs/results/startup.json\n```\n",
         "| command | CPU s |\n|---|---:|",
     ]
-    lines += [f"| `{row['command']}` | {row['cpu_s']:.2f} |" for row in _load("startup")["rows"]]
+    lines += [f"| `{command}` | {seconds:.2f} |" for command, seconds in _load("startup")["cpu_seconds"].items()]
     return [*lines, ""]
 
 
