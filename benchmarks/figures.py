@@ -59,6 +59,9 @@ def _startup() -> list[str]:
 
 
 def _sequential() -> list[str]:
+    at_six = [row for row in _load("sequential")["rows"] if row["churn"] == row["planned_churn"] == 0.06]
+    rows = list({row["drop"]: row for row in reversed(at_six)}.values())[::-1]
+    rows.sort(key=lambda row: float(row["drop"]))
     lines = [
         "## Examples that a growing sample saves\n",
         "Against a fixed sample that finds a drop of 1 point with the same power, at 6% churn; the page on",
@@ -69,11 +72,8 @@ def _sequential() -> list[str]:
     lines += [
         f"| {100 * row['drop']:g} | {row['fixed_n']:,} | {row['mean_n']:,.0f} | {100 * row['saved']:+.0f}% | "
         f"{row['regressed_fixed']:.3f} / {row['regressed_sequential']:.3f} |"
-        for row in _load("sequential")["rows"]
-        if row["churn"] == row["planned_churn"] == 0.06
+        for row in rows
     ]
-    # Some rows are recorded twice, once for each table of the other page.
-    lines = list(dict.fromkeys(lines))
     lines.append(
         "\nIt saves nothing where there is no drop or exactly the planned one, and costs 40% more halfway between, where neither"
     )
