@@ -29,6 +29,6 @@ def cannot_write(path: Path, error: OSError) -> AssayError:
     why = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return ServiceError(
-            f"cannot write {path}: {why}; nothing was left half-written. Free space and run this again."
+            f"cannot write {path}: {why}; free space and run this again."
         )
     return InputError(f"cannot write {path}: {why}; give a path that can be written.")

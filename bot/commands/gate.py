@@ -4,30 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from assay.baselines.compare import compare
-from assay.baselines.compare.protocol import ProtocolMismatchError
-from assay.baselines.compare.verdict import Overall, State, conclude
-from assay.baselines.config import Configuration, load_configuration
 from assay.baselines.errors import cannot_write
-from assay.baselines.record import Record, write_atomically
-from assay.bot.comment import MARKS, SUMMARY_BUDGET, render, title
 from assay.bot.options import place_options, policy_option
-from assay.bot.page import to_html
-from assay.bot.plan import THIS, supplemented
-from assay.bot.plot import svg
-from assay.bot.report import to_json, to_junit
-from assay.bot.sections import Baseline, Result
-from assay.bot.sections.evaluation import change_header, verdict_words
-from assay.bot.sources import Place, nearest_baseline, resolve
-from assay.bot.standing import standing
-from assay.bot.text import shown, signed, unmarked
-
-DEFAULT_POLICY = Path(".github/assay.yml")
 
 
 @click.command(epilog="Exit codes: 0 passed, 1 blocked, 2 not comparable or bad input, 3 a service failed.")
@@ -113,10 +95,20 @@ def gate(
     A drop blocks when it is over the threshold and significant; "not significant" is never a pass: what is neither
     shown to be worse nor shown to be equivalent is inconclusive, with the number of examples that would decide.
     """
+    from assay.baselines.compare.verdict import conclude
+    from assay.baselines.record import write_atomically
+    from assay.bot.comment import SUMMARY_BUDGET, render, title
+    from assay.bot.gate import configuration_at, print_table, result_of
+    from assay.bot.page import to_html
+    from assay.bot.plot import svg
+    from assay.bot.report import to_json, to_junit
+    from assay.bot.sources import Place, resolve
+    from assay.bot.text import unmarked
+
     configuration = configuration_at(policy)
     place = Place(ledger, repository, github_token, api_url, server_url)
     head_record = resolve(head, place)
-    result = _result(head_record, base, base_supplement, base_branch, configuration, place, intersect)
+    result = result_of(head_record, base, base_supplement, base_branch, configuration, place, intersect)
     conclusion, code = conclude(result.overall, block_inconclusive=configuration.gate.on_inconclusive == "block")
     report = render([result], None, SUMMARY_BUDGET)
     picture = (
@@ -140,17 +132,10 @@ def gate(
         if as_json:
             click.echo(to_json(result, conclusion, code), nl=False)
         else:
-            _print(result)
+            print_table(result)
     except BrokenPipeError:  # `| head`: the verdict stands, whoever stopped reading it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     ctx.exit(code)
-
-
-def configuration_at(policy: Path | None) -> Configuration:
-    """The named configuration, else the repository's own, else the defaults."""
-    if policy is not None:
-        return load_configuration(policy)
-    return load_configuration(DEFAULT_POLICY) if DEFAULT_POLICY.is_file() else Configuration()
 
 
 def append(path: Path, text: str) -> None:
@@ -160,103 +145,3 @@ def append(path: Path, text: str) -> None:
             stream.write(text)
     except OSError as error:
         raise cannot_write(path, error) from None
-
-
-def _result(
-    head: Record,
-    base: str | None,
-    base_supplement: Path | None,
-    base_branch: str,
-    configuration: Configuration,
-    place: Place,
-    intersect: bool,
-) -> Result:
-    common = {
-        "workflow": "gate",
-        "kind": head.evidence.kind,
-        "head": head.evidence,
-        "head_digest": head.digest,
-        "head_sha": head.evidence.provenance.commit or "",
-        "base_name": "base" if base is not None else base_branch,
-    }
-    baseline: Baseline | None = None
-    if base is not None:
-        base_record = resolve(base, place)
-    else:
-        found = nearest_baseline(place, head.evidence.kind, base_branch, head.evidence.provenance.commit, Path.cwd())
-        if found is None:
-            reason = f"Nothing is published for {base_branch} at the merge base or before it; publish one with `assay baseline publish`."
-            return Result(overall=Overall.NO_BASELINE, reason=reason, **common)  # type: ignore[arg-type]
-        base_record = place.ledger().fetch(found.publication)
-        created = found.publication.created or base_record.evidence.provenance.created
-        age = (datetime.now(UTC) - created).total_seconds() / 86400
-        baseline = Baseline(found.publication.tag, base_record.digest, found.commit, found.distance, max(age, 0.0))
-    if base_supplement is not None:
-        base_record = supplemented(base_record, [resolve(str(base_supplement), place)])
-    common |= {"base": base_record.evidence, "baseline": baseline}
-    try:
-        comparison = compare(head, base_record, configuration.gate, datetime.now(UTC).date(), intersect=intersect)
-    except ProtocolMismatchError as error:
-        return Result(overall=Overall.MISMATCH, reason=str(error), **common)  # type: ignore[arg-type]
-    axes, points = standing((str(common["base_name"]), base_record), [(THIS, head)], datetime.now(UTC).date())
-    return Result(overall=comparison.overall, comparison=comparison, points=points, axes=axes, **common)  # type: ignore[arg-type]
-
-
-def _print(result: Result) -> None:
-    """A table for people, on standard output."""
-    from rich.console import Console, Group
-    from rich.measure import Measurement
-    from rich.table import Table
-
-    class Output(Console):
-        def on_broken_pipe(self) -> None:
-            raise  # rich would end the process; the caller still has a verdict to exit by
-
-    console = Output(highlight=False)
-    wide = console.options.update(max_width=10_000)
-    if not console.is_terminal:
-        console.width = 160  # a log has no edge
-    colour = {"✓": "green", "✗": "red", "?": "yellow", "–": "cyan"}[MARKS[result.overall]]
-    console.print(unmarked(title([result])), style=f"bold {colour}", markup=False)
-    if result.comparison is None:
-        console.print(shown(result.reason, 2000), markup=False)
-        return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in (
-        "task",
-        "n",
-        "base",
-        "head",
-        f"{change_header(result.comparison.findings)} (95% interval)",
-        "broke/fixed",
-        "p",
-        "verdict",
-    ):
-        table.add_column(name, justify="left" if name in ("task", "verdict") else "right", no_wrap=name != "verdict")
-    from rich.text import Text
-
-    for f in result.comparison.findings:
-        percent, digits = ("%", 2) if f.scale == "loglik" else ("", 1)
-        change, low, high = (signed(100 * value, digits) for value in (f.change, f.low, f.high))
-        name = "all pooled" if f.pooled else shown(f.task, 50)
-        table.add_row(
-            Text(name if f.group == "all" or not f.pooled else f"{shown(f.group, 30)}: {name}"),
-            f"{f.n:,}",
-            f"{f.base:.{digits if percent else 3}f}",
-            f"{f.head:.{digits if percent else 3}f}",
-            f"{change}{percent} ({low}, {high})",
-            f"{f.broke}/{f.fixed}" if f.broke is not None else "–",
-            f"{f.p_better if f.state is State.IMPROVED else f.p_worse:.2g}",
-            Text(
-                verdict_words(f),
-                style={"regressed": "red", "improved": "green", "inconclusive": "yellow"}.get(f.state.value, ""),
-            ),
-        )
-    for column in table.columns:
-        column.min_width = 24 if not column.no_wrap else Measurement.get(console, wide, Group(*column.cells)).maximum
-        column.min_width = max(column.min_width, len(str(column.header)))
-    # A narrow terminal wraps the lines; rich would cut the numbers.
-    console.width = max(console.width, Measurement.get(console, wide, table).minimum)
-    console.print(table)
-    for warning in result.comparison.warnings:
-        console.print(f"note: {shown(warning)}", style="yellow", markup=False)

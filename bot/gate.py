@@ -1,0 +1,132 @@
+"""The gate without GitHub: two records, their result under a policy, and the table of it for a terminal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from assay.baselines.compare import compare
+from assay.baselines.compare.protocol import ProtocolMismatchError
+from assay.baselines.compare.verdict import Overall, State
+from assay.baselines.config import Configuration, load_configuration
+from assay.baselines.record import Record
+from assay.bot.comment import MARKS, title
+from assay.bot.plan import THIS, supplemented
+from assay.bot.sections import Baseline, Result
+from assay.bot.sections.evaluation import change_header, verdict_words
+from assay.bot.sources import Place, nearest_baseline, resolve
+from assay.bot.standing import standing
+from assay.bot.text import shown, signed, unmarked
+
+DEFAULT_POLICY = Path(".github/assay.yml")
+
+
+def configuration_at(policy: Path | None) -> Configuration:
+    """The named configuration, else the repository's own, else the defaults."""
+    if policy is not None:
+        return load_configuration(policy)
+    # Whatever lies there is meant to be the policy: what cannot be read is refused, not passed over.
+    there = DEFAULT_POLICY.exists() or DEFAULT_POLICY.is_symlink()
+    return load_configuration(DEFAULT_POLICY) if there else Configuration()
+
+
+def result_of(
+    head: Record,
+    base: str | None,
+    base_supplement: Path | None,
+    base_branch: str,
+    configuration: Configuration,
+    place: Place,
+    intersect: bool,
+) -> Result:
+    """The head against the named base, or against the publication nearest to its merge base; no baseline and another
+    protocol are results too. Raises `InputError` for what cannot be compared."""
+    common = {
+        "workflow": "gate",
+        "kind": head.evidence.kind,
+        "head": head.evidence,
+        "head_digest": head.digest,
+        "head_sha": head.evidence.provenance.commit or "",
+        "base_name": "base" if base is not None else base_branch,
+    }
+    baseline: Baseline | None = None
+    if base is not None:
+        base_record = resolve(base, place)
+    else:
+        found = nearest_baseline(place, head.evidence.kind, base_branch, head.evidence.provenance.commit, Path.cwd())
+        if found is None:
+            reason = f"Nothing is published for {base_branch} at the merge base or before it; publish one with `assay baseline publish`."
+            return Result(overall=Overall.NO_BASELINE, reason=reason, **common)  # type: ignore[arg-type]
+        base_record = place.ledger().fetch(found.publication)
+        created = found.publication.created or base_record.evidence.provenance.created
+        age = (datetime.now(UTC) - created).total_seconds() / 86400
+        baseline = Baseline(found.publication.tag, base_record.digest, found.commit, found.distance, max(age, 0.0))
+    if base_supplement is not None:
+        base_record = supplemented(base_record, [resolve(str(base_supplement), place)])
+    common |= {"base": base_record.evidence, "baseline": baseline}
+    try:
+        comparison = compare(head, base_record, configuration.gate, datetime.now(UTC).date(), intersect=intersect)
+    except ProtocolMismatchError as error:
+        return Result(overall=Overall.MISMATCH, reason=str(error), **common)  # type: ignore[arg-type]
+    axes, points = standing((str(common["base_name"]), base_record), [(THIS, head)], datetime.now(UTC).date())
+    return Result(overall=comparison.overall, comparison=comparison, points=points, axes=axes, **common)  # type: ignore[arg-type]
+
+
+def print_table(result: Result) -> None:
+    """A table for people, on standard output."""
+    from rich.console import Console, Group
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # rich would end the process; the caller still has a verdict to exit by
+
+    console = Output(highlight=False)
+    wide = console.options.update(max_width=10_000)
+    if not console.is_terminal:
+        console.width = 160  # a log has no edge
+    colour = {"✓": "green", "✗": "red", "?": "yellow", "–": "cyan"}[MARKS[result.overall]]
+    console.print(unmarked(title([result])), style=f"bold {colour}", markup=False)
+    if result.comparison is None:
+        console.print(shown(result.reason, 2000), markup=False)
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in (
+        "task",
+        "n",
+        "base",
+        "head",
+        f"{change_header(result.comparison.findings)} (95% interval)",
+        "broke/fixed",
+        "p",
+        "verdict",
+    ):
+        table.add_column(name, justify="left" if name in ("task", "verdict") else "right", no_wrap=name != "verdict")
+    from rich.text import Text
+
+    for f in result.comparison.findings:
+        percent, digits = ("%", 2) if f.scale == "loglik" else ("", 1)
+        change, low, high = (signed(100 * value, digits) for value in (f.change, f.low, f.high))
+        name = "all pooled" if f.pooled else shown(f.task, 50)
+        table.add_row(
+            Text(name if f.group == "all" or not f.pooled else f"{shown(f.group, 30)}: {name}"),
+            f"{f.n:,}",
+            f"{f.base:.{digits if percent else 3}f}",
+            f"{f.head:.{digits if percent else 3}f}",
+            f"{change}{percent} ({low}, {high})",
+            f"{f.broke}/{f.fixed}" if f.broke is not None else "–",
+            f"{f.p_better if f.state is State.IMPROVED else f.p_worse:.2g}",
+            Text(
+                verdict_words(f),
+                style={"regressed": "red", "improved": "green", "inconclusive": "yellow"}.get(f.state.value, ""),
+            ),
+        )
+    for column in table.columns:
+        column.min_width = 24 if not column.no_wrap else Measurement.get(console, wide, Group(*column.cells)).maximum
+        column.min_width = max(column.min_width, len(str(column.header)))
+    # A narrow terminal wraps the lines; rich would cut the numbers.
+    console.width = max(console.width, Measurement.get(console, wide, table).minimum)
+    console.print(table)
+    for warning in result.comparison.warnings:
+        console.print(f"note: {shown(warning)}", style="yellow", markup=False)
