@@ -155,13 +155,14 @@ def _model(asked: ModelAgrees, capstone: Capstone, shelf: Shelf) -> Outcome:
         )
     if missing or worst is None:
         return Open(f"no predicted and measured number for {_some(missing or [asked.measured])}", (kept.link,))
-    return Met(f"within {abs(worst.percent):.1f}% on {_all(len(found), 'number')}", (kept.link,))
+    near = f"within {abs(worst.percent):.1f}%" if worst.percent else "equal"
+    return Met(f"{near} on {_all(len(found), 'number')}", (kept.link,))
 
 
 def _measured(asked: Measured, capstone: Capstone, shelf: Shelf) -> Outcome:
     found = shelf.matching(asked)
     if asked.metric is None:
-        return Met("measured", (found[0].link,)) if found else Open(_nothing(asked))
+        return Met("", (found[0].link,)) if found else Open(_nothing(asked))
     wanted = names(asked.metric, capstone.input_family.shapes)
     kept = holding(found, [metric for _, metric in wanted])
     if kept is None:
@@ -210,7 +211,7 @@ def _bounds(
 def _losing(asked: Contest, capstone: Capstone, shelf: Shelf) -> Outcome:
     found = contest(asked, shelf, capstone.input_family.shapes)
     if found.ours is None or not found.pairings:
-        return Open(_nothing(asked, "of both sides of the sweep"), found.links)
+        return Open(_nothing(asked, "with both sides of the sweep"), found.links)
     if found.unlike:
         return Blocked(found.unlike, found.links)
     if found.missing:
@@ -256,7 +257,7 @@ def _environment(asked: EnvironmentRecorded, shelf: Shelf) -> Outcome:
     empty = [field for field in asked.fields if not getattr(environment, field)]
     if empty:
         return Blocked(f"the evidence does not record {_some(empty)}", (found[0].link,))
-    return Met("recorded", (found[0].link,))
+    return Met("", (found[0].link,))
 
 
 def _file(asked: FileThere, shelf: Shelf) -> Outcome:

@@ -52,7 +52,7 @@ class InputFamily(Setting):
     """The inputs that the claim is about."""
 
     description: Text = Field("", description="In words.")
-    axes: dict[Line, list[Line | Number]] = Field(default_factory=dict, description="Axis -> its values.")
+    axes: dict[Line, list[Line | int | Number]] = Field(default_factory=dict, description="Axis -> its values.")
     shapes: Annotated[list[Line], Field(max_length=500)] = Field(
         default_factory=list, description="Every required shape by its name in the metrics; {shape} stands for each."
     )
@@ -87,7 +87,7 @@ class Quantity(Setting):
     """A number with its unit."""
 
     value: Number
-    unit: Line
+    unit: Annotated[str, Field(max_length=100)] = ""
 
 
 class Prediction(Quantity):

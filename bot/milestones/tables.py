@@ -147,7 +147,8 @@ def differences(printed: str, made: str) -> list[str]:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(plain(cell, 120) for cell in cells) + " |"
+    # A cell never starts a line, so that the joiner which `plain` puts before a sign or a number there is not needed.
+    return "| " + " | ".join(plain(cell, 120).removeprefix("\u2060") for cell in cells) + " |"
 
 
 def _value(value: float, unit: str) -> str:

@@ -28,7 +28,8 @@ def words(predicate: Predicate) -> str:
             return f"{_of(asked)}: contract passed on {which}"
         case ModelAgrees() as asked:
             predicted = asked.predicted if isinstance(asked.predicted, str) else number(asked.predicted)
-            return f"{_of(asked)}: {asked.measured} within {asked.within_percent:g}% of {predicted}"
+            of = "what the model predicts" if predicted == asked.measured else predicted
+            return f"{_of(asked)}: {asked.measured} within {asked.within_percent:g}% of {of}"
         case Ablation() as asked:
             return f"{_of(asked)}: ablation of {', '.join(asked.pairs)}"
         case EnvironmentRecorded() as asked:
@@ -64,8 +65,8 @@ def stop_words(condition: StopCondition, capstone: Capstone) -> str:
 
 
 def _of(selector: Selector) -> str:
-    subject = "" if selector.subject == "*" else f" of {selector.subject}"
-    return f"{selector.kind}{subject}"
+    """`online-softmax (kernel)`."""
+    return f"any {selector.kind}" if selector.subject == "*" else f"{selector.subject} ({selector.kind})"
 
 
 def _bounds(asked: Measured) -> str:
