@@ -72,22 +72,27 @@ COSTS = (
 
 
 def accuracy_of(evidence: Evidence, tasks: Sequence[str] | None = None) -> Value | None:
-    """Accuracy over all examples of the primary 0/1 metrics (of `tasks`, if given), with Wilson's interval."""
-    metrics = [
-        m
+    """Accuracy over all examples of the primary 0/1 metrics (of `tasks`, if given), with Wilson's interval.
+
+    Metrics of which less is better are no accuracies. Raises `InputError` for a value that is no proportion.
+    """
+    metrics = {
+        key: m
         for key, m in evidence.metrics.items()
         if m.scale == "binary"
         and m.direction == "higher"
         and m.primary
         and m.n
         and (tasks is None or key.rpartition("/")[0] in tasks)
-    ]
-    total = sum(m.n or 0 for m in metrics)
+    }
+    for key, metric in metrics.items():
+        if not 0 <= metric.value <= 1:
+            raise InputError(f"{key[:120]} is {metric.value:g}, which no accuracy is: measure again.")
+    total = sum(m.n or 0 for m in metrics.values())
     if not total:
         return None
-    right = sum(m.value * (m.n or 0) for m in metrics)
-    bounds = intervals.wilson(right, total, 0.95)
-    value = right / total
+    value = sum(m.value * (m.n or 0) for m in metrics.values()) / total
+    bounds = intervals.wilson(value * total, total, 0.95)
     return Value(value, min(float(bounds.low), value), max(float(bounds.high), value))
 
 

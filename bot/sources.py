@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from assay.baselines.errors import InputError
 from assay.baselines.ledger import Ledger, Nearest, Publication, parse_tag
@@ -49,9 +50,20 @@ class Place:
             raise InputError(
                 "no ledger is named: give --ledger FOLDER, or --repository owner/name (GITHUB_REPOSITORY in a workflow)."
             )
+        for option, url in (("--api-url", self.api_url), ("--server-url", self.server_url)):
+            try:
+                urlsplit(url)
+            except ValueError as error:
+                raise InputError(
+                    f"{option} {url[:80]!r} is no address ({error}): give it as https://host/path."
+                ) from None
+        token = (self.token or "").strip()
+        if not token.isprintable() or " " in token:
+            # The libraries below would print it.
+            raise InputError("the GitHub token has a space or a line break in it: look at how GITHUB_TOKEN is set.")
         from assay.bot.github import GitHub, connect
 
-        return GitHub(connect(self.token, self.api_url), self.repository, server_url=self.server_url)
+        return GitHub(connect(token or None, self.api_url), self.repository, server_url=self.server_url)
 
 
 def cache_folder() -> Path:

@@ -102,6 +102,14 @@ def test_accuracy_is_over_all_examples_of_the_primary_metrics() -> None:
     assert accuracy_of(evaluation({"a": [0.5] * 9}, scale="bounded", low=0.0, high=1.0).evidence) is None
 
 
+@pytest.mark.parametrize("value", [1e308, -0.1, 1.0001])
+def test_what_is_no_proportion_is_no_accuracy(value: float) -> None:
+    record = evaluation({"a": [1, 0]})
+    metrics = {k: m.model_copy(update={"value": value}) for k, m in record.evidence.metrics.items()}
+    with pytest.raises(InputError, match=r"a/acc is .*, which no accuracy is"):
+        accuracy_of(record.evidence.model_copy(update={"metrics": metrics}))
+
+
 @pytest.mark.parametrize("n", [49, 161, 200])
 def test_a_change_stands_where_the_gate_puts_it(n: int) -> None:
     """The plot and the gate use one paired difference; no count of examples breaks either."""

@@ -322,6 +322,36 @@ def test_strange_ledgers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
         refused(capfd, "baseline", "show", wrong, "--ledger", "ledger")
 
 
+def test_places_that_are_none(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = ["baseline", "list", "--repository"]
+    for repository in ("foo", "a/b/c"):
+        refused(capfd, *listing, repository)
+    for url in ("x", "ftp://x", "http://[::1"):
+        refused(capfd, *listing, "a/b", "--api-url", url)
+    monkeypatch.setenv("GITHUB_TOKEN", "secret\nsecond line")
+    said = refused(capfd, *listing, "a/b", "--api-url", "http://127.0.0.1:1")
+    assert "GITHUB_TOKEN" in said
+    assert "secret" not in said
+
+
+def test_a_policy_that_cannot_be_read_is_not_passed_over(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, STATES["equivalent"])
+    gate = ["gate", "--base", "base", "--head", "head"]
+    (tmp_path / ".github").mkdir()
+    place = tmp_path / ".github" / "assay.yml"
+    place.symlink_to("nowhere")
+    assert "cannot read" in refused(capfd, *gate)
+    place.unlink()
+    place.mkdir()
+    assert "cannot read" in refused(capfd, *gate)
+    place.rmdir()
+    place.write_text("gate: {treshold: 1}")
+    assert "did you mean 'threshold'" in refused(capfd, *gate)
+    place.write_text("gate: {threshold: 9, margin: 9}")
+    assert assay(capfd, *gate)[0] == 0
+    refused(capfd, *gate, "--policy", "/dev/zero")
+
+
 # -- the process -----------------------------------------------------------------------------------------------------
 
 
