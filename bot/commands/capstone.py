@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -127,7 +128,7 @@ def status(path: Path, as_json: bool, **options: Any) -> None:
         return
     click.echo(shown(found.title))
     for stop in found.stops:
-        click.echo(shown(f"STOP  {stop.what}: {stop.reason}", 600))
+        click.echo(f"STOP  {shown(f'{stop.what}: {stop.reason}', 600)}")
     for m in found.milestones:
         click.echo(f"{MARKS[m.state]} {m.number}. {shown(m.title)}: {m.state.value}")
         for item in m.items:
@@ -163,20 +164,27 @@ def report(path: Path, output: Path | None, table: str | None, check: Path | Non
     from assay.baselines.record import write_atomically
     from assay.bot.milestones import report as writing
     from assay.bot.milestones import tables
+    from assay.bot.milestones.shelf import headings
 
     if check is not None and table is None:
         raise InputError("--check compares one table: say which with --table.")
     proposal = _load(path)
     shelf = _shelf(path, proposal, options)
     if table is None:
-        text = writing.report(
-            proposal,
-            shelf,
-            datetime.now(UTC).date(),
-            source=_source(options),
-            capstone_path=str(path),
-            report_path=str(output or "report.md"),
+        report_path = str(output or "report.md")
+
+        def write(seen: Shelf) -> str:
+            today = datetime.now(UTC).date()
+            return writing.report(
+                proposal, seen, today, source=_source(options), capstone_path=str(path), report_path=report_path
+            )
+
+        text = write(shelf)
+        own = next(
+            (name for name in proposal.paths() if output is not None and _same(path.parent / name, output)), None
         )
+        if own is not None:  # the report is the very file that a milestone asks for
+            text = write(replace(shelf, files={**shelf.files, own: headings(text)}))
     else:
         made = tables.TABLES[table](proposal, shelf)
         if not made.rows:
@@ -317,6 +325,10 @@ def _verdicts(
             overall = Overall.INVALID
         found[kind] = Verdict(overall.value, str(folder))
     return found
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
 
 
 def _source(options: dict[str, Any]) -> list[str]:

@@ -179,11 +179,15 @@ def _negative(capstone: Capstone, shelf: Shelf, found: Status, sweeps: Sequence[
 
 
 def _items(capstone: Capstone, found: Status, words: tuple[type, ...]) -> list[Item]:
+    """Items about the contender itself: what a functional case or a reference shows says nothing about what was timed."""
+    contenders = {contest.subject for contest in capstone.contests()}
     return [
         item
         for milestone, progress in zip(capstone.milestones, found.milestones, strict=True)
         for predicate, item in zip(milestone.evidence, progress.items, strict=True)
         if isinstance(predicate.asked, words)
+        and predicate.selector is not None
+        and predicate.selector.subject in contenders
     ]
 
 

@@ -35,7 +35,8 @@ DROPOUT = "    - item: dropout and arbitrary masks\n      reason: they change th
 def grown(reason: str) -> str:
     """The example with dropout moved from the excluded items to the included ones, and one item that is wholly new."""
     assert DROPOUT in ATTENTION
-    new = f"    - item: Dropout and arbitrary masks\n{reason}    - item: paged decode\n      reason: the serving team asks whether its bytes follow the model\n"
+    decode = "    - item: paged decode\n      reason: the serving team asks whether its bytes follow the model\n"
+    new = f"    - item: Dropout and arbitrary masks\n{reason}{decode}"
     return ATTENTION.replace(DROPOUT, "").replace(INCLUDED, INCLUDED + new)
 
 

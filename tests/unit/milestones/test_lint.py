@@ -45,11 +45,18 @@ def put(value: Any, *path: str | int) -> Callable[[Document], None]:
     return change
 
 
+TITLE = "HBM traffic of forward, causal attention with an online softmax"
+LAST = {"kind": "kernel", "subject": "decoder-forward"}
+LAYERS = ["measurement", "gpu-kernel", "online-softmax-tiling", "backward"]
+NEW = "2 layers are new at once"
+LOOSE = ("correctness-contract", "tolerances", "bfloat16", "relative")
+CASES = ("milestones", 0, "evidence", 0, "contract-passed", "cases")
+
 SPOILED: list[tuple[str, Callable[[Document], None], str, str]] = [
     ("no question", drop("question"), "question", "is missing"),
     ("vague question", put("Is a tiled kernel faster?", "question"), "question", "'faster' has no number"),
     ("vague result", put("A significant speedup on FlashAttention-2 shapes.", "expected-result"), "expected-result", "no number"),
-    ("question repeats the title", put("HBM traffic of forward, causal attention with an online softmax", "question"), "question", "repeats the title"),
+    ("question repeats the title", put(TITLE, "question"), "question", "repeats the title"),
     ("no decision", drop("decision"), "decision", "is missing"),
     ("no user", put("  ", "user"), "user", "is missing"),
     ("no baseline", drop("baseline"), "baseline", "is missing"),
@@ -57,13 +64,13 @@ SPOILED: list[tuple[str, Callable[[Document], None], str, str]] = [
     ("other hardware", put(False, "baseline", "same-hardware"), "baseline.same-hardware", "unfair"),
     ("inputs not said", drop("baseline", "same-inputs"), "baseline.same-inputs", "is not said"),
     ("baseline without evidence", drop("baseline", "evidence"), "baseline.evidence", "is missing"),
-    ("baseline measured last", put({"kind": "kernel", "subject": "decoder-forward"}, "baseline", "evidence"), "baseline.evidence", "milestones 1 to 2"),
+    ("baseline measured last", put(LAST, "baseline", "evidence"), "baseline.evidence", "milestones 1 to 2"),
     ("no metric", drop("metric"), "metric", "is missing"),
     ("unbounded inputs", put({}, "input-family"), "input-family", "unbounded"),
     ("no shapes", put([], "input-family", "shapes"), "input-family.shapes", "is empty"),
     ("no reference", drop("correctness-contract", "reference"), "correctness-contract.reference", "is missing"),
     ("no tolerance", put({}, "correctness-contract", "tolerances"), "correctness-contract.tolerances", "is missing"),
-    ("tolerance of everything", put(0.9, "correctness-contract", "tolerances", "bfloat16", "relative"), "correctness-contract.tolerances.bfloat16", "half"),
+    ("tolerance of everything", put(0.9, *LOOSE), "correctness-contract.tolerances.bfloat16", "half"),
     ("no cases", put([], "correctness-contract", "cases"), "correctness-contract.cases", "is missing"),
     ("no formula", drop("quantitative-model", "formula"), "quantitative-model.formula", "is missing"),
     ("no gain", drop("material-gain"), "material-gain", "no number"),
@@ -74,8 +81,8 @@ SPOILED: list[tuple[str, Callable[[Document], None], str, str]] = [
     ("no storage", drop("resources", "storage-gb"), "resources.storage-gb", "is missing"),
     ("no change", drop("intervention", "change"), "intervention.change", "is missing"),
     ("no layers", put([], "intervention", "layers"), "intervention.layers", "is missing"),
-    ("two new layers", put(["measurement", "gpu-kernel", "online-softmax-tiling", "backward"], "intervention", "layers"), "intervention.layers", "2 layers are new at once"),
-    ("undemonstrated prerequisite", put(False, "prerequisites", 1, "demonstrated"), "intervention.layers", "2 layers are new at once"),
+    ("two new layers", put(LAYERS, "intervention", "layers"), "intervention.layers", NEW),
+    ("undemonstrated prerequisite", put(False, "prerequisites", 1, "demonstrated"), "intervention.layers", NEW),
     ("misspelt layer", put("kernels", "prerequisites", 1, "layer"), "prerequisites.1.layer", "'kernels' is none"),
     ("no prerequisites", put([], "prerequisites"), "prerequisites", "is missing"),
     ("no hardware", put([], "resources", "hardware"), "resources.hardware", "is missing"),
@@ -92,7 +99,7 @@ SPOILED: list[tuple[str, Callable[[Document], None], str, str]] = [
     ("nothing decisive", put([{"file": {"path": "report.md"}}], "milestones", 4, "evidence"), "milestones.4.evidence", "nothing decides"),
     ("no evidence", put([], "milestones", 2, "evidence"), "milestones.2.evidence", "nothing decides"),
     ("no review", drop("milestones", 1, "review"), "milestones.1.review", "is missing"),
-    ("unknown case", put(["randon"], "milestones", 0, "evidence", 0, "contract-passed", "cases"), "milestones.0.evidence.0.contract-passed.cases", "'randon' is no case"),
+    ("unknown case", put(["randon"], *CASES), "milestones.0.evidence.0.contract-passed.cases", "'randon' is no case"),
     *[(f"no {s}", drop("measurement-sequence", s.replace("_", "-")), f"measurement-sequence.{s.replace('_', '-')}", "is missing") for s in STEPS],
 ]  # fmt: skip
 
