@@ -23,7 +23,7 @@ if [[ -n $existing ]]; then
 fi
 
 requirements=$here/requirements/$profile.txt
-if [[ ! -f $requirements ]]; then
+if [[ $profile != bot && $profile != quant ]]; then
   echo "assay: there is no profile '$profile': use bot or quant." >&2
   exit 2
 fi
@@ -32,17 +32,27 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
   echo "assay: $("$python" --version 2>&1) is too old: put Python 3.11 or newer on the PATH (actions/setup-python does)." >&2
   exit 2
 fi
-key=$({ cat "$requirements" "$here/pyproject.toml"; find "$here"/{baselines,bot,kernels,quant,npu_backend} -name '*.py' -o -name '*.j2' | sort | xargs cat; "$python" --version; } | sha256sum | cut -c1-16)
+key=$({
+  cat "$requirements" "$here/pyproject.toml"
+  find "$here"/{baselines,bot,kernels,quant,npu_backend} \( -name '*.py' -o -name '*.j2' \) -print0 | sort -z | xargs -0 cat
+  "$python" --version
+} | sha256sum | cut -c1-16)
 venv=${RUNNER_TOOL_CACHE:-${RUNNER_TEMP:-/tmp}}/assay/$profile-$key
-if [[ ! -e $venv/ready ]]; then
-  # `ready` is written last: a job that was stopped halfway leaves an environment that the next one makes anew.
+made() { [[ -e $venv/ready && -x $venv/bin/python ]]; } # its Python may have gone since, with another version's set-up
+if ! made; then
   mkdir -p "$(dirname "$venv")"
+  # Two jobs of one machine may come here at once: the second waits, and finds it made.
+  if command -v flock > /dev/null; then exec 9> "$venv.lock"; flock 9; fi
+fi
+if ! made; then
+  # `ready` is written last: a job that was stopped halfway leaves an environment that the next one makes anew.
   hashes=()
   [[ $profile == bot ]] && hashes=(--require-hashes)
   rm -rf "$venv"
   "$python" -m venv "$venv"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${hashes[@]}" -r "$requirements" >&2
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "$here" >&2
+  pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check install)
+  "${pip[@]}" "${hashes[@]}" -r "$requirements" >&2
+  "${pip[@]}" --no-deps "$here" >&2
   touch "$venv/ready"
 fi
 echo "$venv/bin/assay"
