@@ -16,15 +16,11 @@ from assay.bot.options import place_options
 from assay.bot.text import plural, shown
 
 if TYPE_CHECKING:
-    from assay.baselines.record import Record
     from assay.bot.milestones.proposal import Capstone
-    from assay.bot.milestones.shelf import Kept, Shelf, Verdict
+    from assay.bot.milestones.shelf import Shelf
     from assay.bot.milestones.status import Item
-    from assay.bot.sources import Place
 
 MAX_BYTES = 256 * 1024
-MAX_FILE_BYTES = 4 << 20
-MAX_RECORDS = 200
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -233,98 +229,13 @@ def _load(path: Path) -> Capstone:
 
 
 def _shelf(path: Path, proposal: Capstone, options: dict[str, Any]) -> Shelf:
-    """What the milestones ask for: published evidence, evidence in folders, and the files beside the proposal."""
-    from assay.bot.milestones.holdings import headings_of, publications
-    from assay.bot.milestones.shelf import Kept, Shelf
-    from assay.bot.sources import Place, check_branch
+    from assay.bot.milestones.collection import collect
+    from assay.bot.sources import Place
 
     place = Place(
         options["ledger"], options["repository"], options["github_token"], options["api_url"], options["server_url"]
     )
-    kept: list[Kept] = []
-    local = _local(options["evidence"])
-    if place.ledger_folder is not None or place.repository is not None:
-        check_branch(options["branch"])
-        if place.ledger_folder is not None and not place.ledger_folder.exists():
-            raise InputError(f"there is no folder {place.ledger_folder}: give the folder of publications.")
-        for publication, record in publications(place.ledger(), options["branch"], proposal.kinds()):
-            kept.append(Kept(record.digest, record.evidence, _where(place, publication.tag)))
-    kept += [Kept(record.digest, record.evidence, str(folder)) for folder, record in local]
-    root = path.parent
-
-    def read(name: str) -> bytes | None:
-        file = root / name
-        if not file.is_file():
-            return None
-        with file.open("rb") as stream:
-            return stream.read(MAX_FILE_BYTES)
-
-    prefix = "" if str(root) == "." else f"{root}/"
-    verdicts = _verdicts(proposal, place, options["branch"], local, root)
-    return Shelf(tuple(kept), headings_of(proposal.paths(), read), verdicts, prefix)
-
-
-def _where(place: Place, tag: str) -> str:
-    from urllib.parse import quote
-
-    if place.ledger_folder is not None:
-        return str(place.ledger_folder / tag)
-    return f"{place.server_url}/{place.repository}/releases/tag/{quote(tag)}"
-
-
-def _local(folders: tuple[Path, ...]) -> list[tuple[Path, Record]]:
-    """Records in folders, each either a record or holding some."""
-    from assay.baselines.record import EVIDENCE_NAME, read_record
-
-    found: list[Path] = []
-    for folder in folders:
-        if not folder.is_dir():
-            raise InputError(f"there is no folder {folder}: give one that assay wrote evidence to.")
-        inside = (
-            [folder] if (folder / EVIDENCE_NAME).is_file() else sorted(p.parent for p in folder.rglob(EVIDENCE_NAME))
-        )
-        if not inside:
-            raise InputError(f"no evidence is in {folder}: give a folder that assay wrote evidence to.")
-        found += inside
-    if len(found) > MAX_RECORDS:
-        raise InputError(f"{len(found)} records are in these folders, and at most {MAX_RECORDS} are read: give fewer.")
-    return [(folder, read_record(folder)) for folder in found]
-
-
-def _verdicts(
-    proposal: Capstone, place: Place, branch: str, local: list[tuple[Path, Record]], root: Path
-) -> dict[str, Verdict]:
-    """The gate of each kind that a milestone asks for: an unpublished record against the newest publication."""
-    from assay.baselines.compare import compare
-    from assay.baselines.compare.protocol import ProtocolMismatchError
-    from assay.baselines.compare.verdict import Overall
-    from assay.baselines.config import Configuration, load_configuration
-    from assay.bot.milestones.holdings import publications
-    from assay.bot.milestones.shelf import Verdict
-
-    found: dict[str, Verdict] = {}
-    published = place.ledger_folder is not None or place.repository is not None
-    for kind in proposal.gates():
-        head = next(((f, r) for f, r in reversed(local) if r.evidence.kind == kind), None)
-        if head is None:
-            continue
-        folder, record = head
-        bases = publications(place.ledger(), branch, [kind]) if published else []
-        base = next((r for _, r in bases if r.digest != record.digest), None)
-        policy_file = root / ".github" / "assay.yml"
-        policy = (load_configuration(policy_file) if policy_file.is_file() else Configuration()).gate
-        try:
-            overall = (
-                compare(record, base, policy, datetime.now(UTC).date()).overall
-                if base is not None
-                else Overall.NO_BASELINE
-            )
-        except ProtocolMismatchError:
-            overall = Overall.MISMATCH
-        except InputError:
-            overall = Overall.INVALID
-        found[kind] = Verdict(overall.value, str(folder))
-    return found
+    return collect(proposal, path.parent, place, options["branch"], options["evidence"], datetime.now(UTC).date())
 
 
 def _same(one: Path, other: Path) -> bool:
