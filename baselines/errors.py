@@ -28,7 +28,5 @@ def cannot_write(path: Path, error: OSError) -> AssayError:
     """What a failed write is: a service failure when the disk is full or broken, else a path that cannot be written."""
     why = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-        return ServiceError(
-            f"cannot write {path}: {why}; free space and run this again."
-        )
+        return ServiceError(f"cannot write {path}: {why}; free space and run this again.")
     return InputError(f"cannot write {path}: {why}; give a path that can be written.")

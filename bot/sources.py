@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,8 @@ def nearest_baseline(place: Place, kind: str, branch: str, head: str | None, che
     """The publication of `branch` nearest to the merge base of the branch and `head`.
 
     With a folder ledger the history is the local clone's; with releases it is asked of GitHub, so that a shallow
-    checkout is enough. Raises `InputError` when the head's commit is not known.
+    checkout is enough. Raises `InputError` when the head's commit is not known, and when the local history ends before
+    any publication because it was not fetched: that would be no finding that there is none.
     """
     if head is None:
         raise InputError(
@@ -130,10 +132,34 @@ def nearest_baseline(place: Place, kind: str, branch: str, head: str | None, che
     if place.ledger_folder is not None:
         if not ledger.publications(branch, kind):
             return None  # nothing to look for, so that a clone without that branch is no error
-        start = history.local_merge_base(checkout, branch, head)
-        return history.baseline(ledger, branch, kind, history.local_history(checkout, start))
+        start = _local_start(checkout, branch, head)
+        found = history.baseline(ledger, branch, kind, history.local_history(checkout, start))
+        if found is None and _is_shallow(checkout):
+            raise InputError(
+                f"this clone is shallow, and no commit in it is a published one of {branch}: fetch the full history "
+                "(`git fetch --unshallow`, or `fetch-depth: 0` of actions/checkout)."
+            )
+        return found
     github = place.github()
     return history.baseline(ledger, branch, kind, history.history(github.repository, github.merge_base(branch, head)))
+
+
+def _local_start(checkout: Path, branch: str, head: str) -> str:
+    """The merge base in a clone; of a branch that was fetched but never checked out, as in CI, by its remote's name."""
+    from assay.baselines.ledger import history
+
+    try:
+        return history.local_merge_base(checkout, branch, head)
+    except InputError as error:
+        try:
+            return history.local_merge_base(checkout, f"refs/remotes/origin/{branch}", head)
+        except InputError:
+            raise error from None
+
+
+def _is_shallow(checkout: Path) -> bool:
+    command = ["git", "-C", str(checkout), "rev-parse", "--is-shallow-repository"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() == "true"
 
 
 def _of_run(run_id: int, place: Place) -> Record:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from assay.baselines.errors import InputError
+
 
 @click.command()
 @click.argument("event", type=click.Path(path_type=Path), required=False)
@@ -24,6 +26,8 @@ def simulate(event: Path | None, snapshot: Path) -> None:
       assay simulate --snapshot seen/pull-7/snapshot.json
       assay simulate event.json --snapshot seen/pull-7/snapshot.json
     """
+    if not snapshot.is_file():
+        raise InputError(f"{snapshot} is no file: give the snapshot.json that a run saved.")
     from assay.bot.commands.comment import read_event
     from assay.bot.observe import event_facts, load
     from assay.bot.plan import plan

@@ -293,6 +293,38 @@ def test_no_baseline_passes_and_another_history_does_not(tmp_path: Path, capfd: 
     assert "common ancestor" in refused(capfd, "baseline", "nearest", "out", "--head", "zzz", "--ledger", "ledger")
 
 
+def test_a_shallow_clone_is_not_taken_for_no_baseline(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git("init", "-q", "-b", "main", "origin")
+    monkeypatch.chdir(tmp_path / "origin")
+    commit_and_measure("old", STATES["regressed"], 0)
+    ledger = ["--ledger", str(tmp_path / "ledger")]
+    assay(capfd, "baseline", "publish", "old", "--branch", "main", *ledger)
+    for name in ("one", "two"):
+        git("commit", "--allow-empty", "-m", name)
+    git("checkout", "-q", "-b", "proposal")
+    commit_and_measure("head", STATES["regressed"], 1)
+    head = str(tmp_path / "origin" / "head")
+    for depth, code in ((2, 2), (9, 1)):
+        clone = tmp_path / f"clone{depth}"
+        git(
+            "clone",
+            "-q",
+            "--depth",
+            str(depth),
+            "--no-single-branch",
+            "-b",
+            "proposal",
+            f"file://{tmp_path}/origin",
+            str(clone),
+        )
+        monkeypatch.chdir(clone)  # main is there as origin/main only
+        found, out, err = assay(capfd, "gate", "--head", head, *ledger)
+        assert found == code, err
+        assert "shallow" in err if code == 2 else "regressed" in out
+
+
 def test_strange_ledgers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, STATES["regressed"])
     (tmp_path / "file").write_text("x")
