@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from assay.baselines.compare.chance import above_chance, chance_line
+from assay.baselines.compare.verdict import over
 from assay.baselines.errors import InputError
 from assay.baselines.evidence import Evidence
 from assay.baselines.policy import Policy, TaskLimits, limits_for, matches
@@ -55,9 +56,9 @@ def decided(tallies: Mapping[str, Tally], policy: Policy, tasks: Mapping[str, st
 
 def _settled(tally: Tally, limits: TaskLimits, alpha: float, step: float) -> bool:
     drop = (tally.broke - tally.fixed) / tally.n
-    if drop > limits.threshold and float(sequential.anytime_p_worse(tally.broke, tally.fixed, tally.n)) < step:
+    if over(drop, limits.threshold) and float(sequential.anytime_p_worse(tally.broke, tally.fixed, tally.n)) < step:
         return True
-    if -drop > limits.threshold and float(sequential.anytime_p_better(tally.broke, tally.fixed, tally.n)) < step:
+    if over(-drop, limits.threshold) and float(sequential.anytime_p_better(tally.broke, tally.fixed, tally.n)) < step:
         return True
     bounds = sequential.confidence_sequence(tally.broke, tally.fixed, tally.n, 1 - 2 * alpha)
     return float(-bounds.low) < limits.margin

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from assay.baselines.compare.verdict import Finding, State
+from assay.baselines.compare.verdict import Finding, State, over
 from assay.baselines.policy import TaskLimits
 from assay.baselines.stats import multiplicity, power, sequential
 
@@ -121,9 +121,9 @@ def _finding(
 
 
 def _state(m: Measured, worse: float, better: float, alpha: float, below_floor: bool) -> tuple[State, bool]:
-    if below_floor or (m.drop > m.limits.threshold and worse < alpha):
+    if below_floor or (over(m.drop, m.limits.threshold) and worse < alpha):
         return State.REGRESSED, False
-    if -m.drop > m.limits.threshold and better < alpha:
+    if over(-m.drop, m.limits.threshold) and better < alpha:
         return State.IMPROVED, False
     if m.identical:
         return State.EQUIVALENT, False
@@ -146,9 +146,9 @@ def _needed(m: Measured, worse_step: float, better_step: float, alpha: float, ta
     neither can happen: the drop lies between the threshold and the margin, or nothing was measured.
     """
     candidates = []
-    if m.drop > m.limits.threshold:
+    if over(m.drop, m.limits.threshold):
         candidates.append(_to_detect(m, m.drop, worse_step, target_power))
-    if -m.drop > m.limits.threshold:
+    if over(-m.drop, m.limits.threshold):
         candidates.append(_to_detect(m, -m.drop, better_step, target_power))
     if m.drop < m.limits.margin:
         candidates.append(_to_bound(m, alpha, target_power))
@@ -222,6 +222,9 @@ def _to_bound(m: Measured, alpha: float, target_power: float) -> float | None:
 
 
 def _detectable(m: Measured, alpha: float, target_power: float) -> float | None:
+    """None for growing samples: what they show depends on when they stop, and no fixed size tells."""
+    if m.growing:
+        return None
     if m.broke is not None and m.fixed is not None and m.clusters is None:
         churn = (m.broke + m.fixed) / m.n
         return float(power.smallest_detectable_drop(m.n, churn, alpha, target_power)) if churn > 0 else None

@@ -146,6 +146,12 @@ class Comparison:
 MAX_FLIPS = 200
 
 
+def over(drop: float, threshold: float) -> bool:
+    """Whether a drop is over its threshold: 5 of 1,000 examples are half a point, and not over it, whatever the rounding
+    of means and percentages left in the last bits."""
+    return drop - threshold > 1e-12
+
+
 def summarise(findings: Sequence[Finding]) -> Overall:
     """The state of the whole: the worst that is not accepted, and improved only if nothing is undecided."""
     states = {f.state for f in findings if not (f.state is State.REGRESSED and f.accepted)}

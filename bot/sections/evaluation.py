@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.baselines.compare.verdict import Comparison, Finding, Flip, Overall, State
+from assay.baselines.compare.verdict import Comparison, Finding, Flip, Overall, State, over
 from assay.bot import plot, text
 from assay.bot.sections import Result, Room
 from assay.bot.templates import template
@@ -79,7 +79,7 @@ def _apart(findings: Sequence[Finding]) -> str:
 
 def _dropped(f: Finding, alpha: float) -> bool:
     """Whether the drop alone would block, without a floor."""
-    return f.drop > f.threshold and f.adjusted_worse < alpha
+    return over(f.drop, f.threshold) and f.adjusted_worse < alpha
 
 
 def render(result: Result, room: Room) -> str:
@@ -230,7 +230,8 @@ def _lead(comparison: Comparison) -> str:
         elif least.detectable is not None:
             unit = "%" if least.scale == "loglik" else " points"
             seen = f" They can show a drop of {100 * least.detectable:.1f}{unit} or more, and did not show equivalence within {margin}."
-        needed = f" About {text.about(least.needed)} would decide." if least.needed else ""
+        often = ", as often as not" if least.growing else ""
+        needed = f" About {text.about(least.needed)} would decide{often}." if least.needed else ""
         return f"{_moved(least, comparison)}{seen}{needed} This is not a pass."
     gained = next((f for f in findings if f.state is State.IMPROVED), None)
     if gained is not None:

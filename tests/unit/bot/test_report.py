@@ -248,3 +248,39 @@ def test_the_summary_has_all_rows() -> None:
     summary = render([found], None, SUMMARY_BUDGET)
     assert all(f"| t{i}\u00a0" in summary for i in range(300))
     assert "did not fit" not in summary
+
+
+@pytest.mark.parametrize("n", [200, 1000, 2000, 3000, 7000, 60_000])
+@pytest.mark.parametrize("threshold", [0.1, 0.3, 0.5, 0.7, 1.5])
+def test_a_drop_of_the_threshold_is_not_over_it(n: int, threshold: float) -> None:
+    """Means and percentages are rounded in the last bits; 5 of 1,000 are half a point all the same."""
+    exactly = n * threshold / 100
+    if abs(exactly - round(exactly)) > 1e-9:
+        pytest.skip("no whole number of examples is exactly the threshold")
+    policy = {"threshold": threshold, "margin": 90, "pool": {"enabled": False}}
+    at, above = round(exactly), round(exactly) + 1
+    for accuracy in (0.3, 0.5, 0.7, 0.9):
+        assert result({"t": (n, at, 0, accuracy)}, policy).overall is Overall.EQUIVALENT
+        assert result({"t": (n, above, 0, accuracy)}, policy).overall is not Overall.IMPROVED
+    if above >= 4:
+        assert result({"t": (n, above, 0, 0.5)}, policy).overall is Overall.REGRESSED
+
+
+def test_a_growing_sample_claims_no_power_of_a_fixed_one() -> None:
+    found = result({"t": (400, 6, 6, 0.5)}, attributes={"sampling": "growing"})
+    body = render([found], None)
+    assert found.overall is Overall.INCONCLUSIVE
+    assert "They can show" not in body
+    assert "would decide, as often as not." in body
+
+
+def test_an_accepted_rise_of_perplexity_is_no_drop() -> None:
+    weights = [100.0 + i for i in range(60)]
+    loglik = {"scale": "loglik", "metric": "ppl", "weights": weights, "chance": None}
+    base = evaluation({"p": [-3 * w for w in weights]}, **loglik)
+    head = evaluation({"p": [-3.05 * w - i % 3 for i, w in enumerate(weights)]}, **loglik)
+    policy = Policy.model_validate(accepted("p"))
+    comparison = compare(head, base, policy, TODAY)
+    body = render([Result("gate", comparison.overall, comparison=comparison)], None)
+    assert body.startswith("## ✓ Perplexity regressed, and that was accepted")
+    assert "Accepted: p, a rise of 5." in body
