@@ -30,11 +30,29 @@ class CommentSettings(Setting):
     badge: bool = Field(True, description="Publish an accuracy badge with each baseline.")
 
 
+class CommandSettings(Setting):
+    """Slash commands on pull requests."""
+
+    bare: bool = Field(False, description="Also understand verbs without /assay, such as /evaluate.")
+    minutes_per_pull: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        240, description="GPU minutes that commands may spend on one pull request."
+    )
+    minutes_per_user: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        1200, description="GPU minutes that one person's commands may spend in a calendar month."
+    )
+    accept_days: Annotated[int, Field(ge=1, le=3650)] = Field(
+        90, description="Longest time, in days, for which /assay accept may accept a regression."
+    )
+
+
 class Configuration(Setting):
     """The whole of `assay.yml`."""
 
     version: Literal[1] = Field(1, description="Version of this file's format.")
     gate: Policy = Field(default_factory=lambda: Policy(), description="What a change must satisfy.")
+    commands: CommandSettings = Field(
+        default_factory=lambda: CommandSettings(), description="Slash commands: budgets and limits."
+    )
     comment: CommentSettings = Field(default_factory=lambda: CommentSettings(), description="How results are shown.")
 
 
@@ -120,7 +138,9 @@ def json_schema() -> dict[str, Any]:
 
 
 def _explain(error: ValidationError, model: type[Setting], page: str) -> str:
-    first = error.errors(include_url=False)[0]
+    found = error.errors(include_url=False)
+    # A misspelt key is also a missing one; the unknown key is what explains both.
+    first = next((e for e in found if e["type"] == "extra_forbidden"), found[0])
     path = [str(part) for part in first["loc"]]
     where = ".".join(path)[:200] or "the file"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""

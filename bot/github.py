@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from github import Auth, Github
+from github import Auth, Github, GithubException
 
 from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.ledger.history import merge_base
@@ -281,6 +281,39 @@ class GitHub:
         finally:
             packed.unlink(missing_ok=True)
 
+    def default_branch(self) -> str:
+        """The branch whose workflow files may be dispatched."""
+        return str(self._rest.get("", f"read the repository {self.name}")["default_branch"])
+
+    def workflow_files(self, ref: str) -> list[str]:
+        """Names of the workflow files at a branch; empty when there are none."""
+        with speaking(f"list the workflows of {ref[:40]}"):
+            try:
+                data = self._rest.read("/contents/.github/workflows", {"ref": ref})
+            except GithubException as error:
+                if error.status == 404:
+                    return []
+                raise
+            return sorted(str(item["name"]) for item in data if item.get("type") == "file")
+
+    def dispatch(self, workflow: str, ref: str, inputs: dict[str, str]) -> None:
+        """Start a workflow with `workflow_dispatch`. Raises `ReplyLost` when it may have been started."""
+        body = {"ref": ref, "inputs": inputs}
+        path = f"/actions/workflows/{quote(workflow, safe='')}/dispatches"
+        self._rest.send("POST", path, body, f"dispatch {workflow}", once=True)
+
+    def cancel_run(self, run_id: int) -> None:
+        """Ask a run to stop; one that has stopped already is no error."""
+        try:
+            self._rest.send("POST", f"/actions/runs/{run_id}/cancel", None, f"cancel run {run_id}")
+        except ServiceError as error:
+            if " 409 " not in str(error):
+                raise
+
+    def rerun(self, run_id: int) -> None:
+        """Run a finished run again, as its next attempt."""
+        self._rest.send("POST", f"/actions/runs/{run_id}/rerun", None, f"run {run_id} again", once=True)
+
     # -- files and the journal ---------------------------------------------------------------------------------------
 
     def file_at(self, path: str, ref: str) -> bytes | None:
@@ -304,6 +337,18 @@ class GitHub:
         """As `journal_put`, for the one path that may change (the badge)."""
         journal.write(self._rest, path, data, message, replace=True)
         return self.journal_url(path)
+
+    def journal_list(self, prefix: str) -> list[str]:
+        """Paths of the journal's files below a folder, sorted; empty when there is no journal yet."""
+        with speaking("list the journal"):
+            try:
+                data = self._rest.read("/git/trees/assay-journal", {"recursive": "1"})
+            except GithubException as error:
+                if error.status in {404, 409}:
+                    return []
+                raise
+            paths = [str(item["path"]) for item in data["tree"] if item["type"] == "blob"]
+            return sorted(path for path in paths if path.startswith(prefix.rstrip("/") + "/"))
 
     def journal_url(self, path: str) -> str:
         """Where people's browsers load a file of the journal (as themselves, when the repository is private)."""

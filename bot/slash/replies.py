@@ -1,0 +1,168 @@
+"""The words of every reply. What people wrote is shown only through `plain` and `code`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+from assay.baselines.config import CommandSettings
+from assay.bot.slash.snapshot import CommandSnapshot, RunFacts
+from assay.bot.slash.verbs import BY_NAME, VERBS, Command, Verb
+from assay.bot.text import code, plain
+
+_MARKER = re.compile(r"^<!-- assay command=([0-9a-f-]{36}) comment=(\d+) -->")
+
+
+def marker(comment: int, identifier: str) -> str:
+    """The hidden first line of a reply: which comment it answers, as which command."""
+    return f"<!-- assay command={identifier} comment={comment} -->"
+
+
+def read_marker(body: str) -> tuple[str, int] | None:
+    """(command, comment) of a reply of ours; None for any other comment."""
+    match = _MARKER.match(body)
+    return (match[1], int(match[2])) if match else None
+
+
+def bad_line(why: str, verb: Verb | None) -> str:
+    usage = f"Usage: `{verb.usage}`" if verb is not None else "`/assay help` lists the commands."
+    return f"I could not read that: {plain(why, 300)}. {usage}"
+
+
+def unknown_verb(topic: str) -> str:
+    return f"There is no command `{code(topic, 40)}`. `/assay help` lists them."
+
+
+def denied(command: Command, permission: str) -> str:
+    return f"`{command.verb.name}` needs {command.verb.permission} permission on this repository; yours is {plain(permission, 20)}."
+
+
+def closed() -> str:
+    return "This pull request is closed, so that there is nothing to measure; reopen it first."
+
+
+def bad_policy(problem: str, base: str) -> str:
+    return (
+        f"`.github/assay.yml` on {plain(base, 60)} cannot be read, so that budgets are unknown: {plain(problem, 300)}"
+    )
+
+
+def no_workflow(command: Command, workflow: str, branch: str) -> str:
+    return (
+        f"`{command.verb.name}` is run by `.github/workflows/{workflow}`, which {plain(branch, 60)} does not have; "
+        "add it there (docs/commands.md), then ask again."
+    )
+
+
+def over_budget(
+    command: Command, estimate: float, left_pull: float, left_user: float, settings: CommandSettings
+) -> str:
+    return (
+        f"`{command.verb.name}` is expected to take {estimate:.0f} GPU minutes; {left_pull:.0f} of {settings.minutes_per_pull} "
+        f"are left for this pull request and {left_user:.0f} of {settings.minutes_per_user} for you this month. "
+        "Ask for fewer examples, or raise `commands.minutes-per-pull` in `.github/assay.yml`."
+    )
+
+
+def dispatched(seen: CommandSnapshot, command: Command, estimate: float, settings: CommandSettings) -> str:
+    left = settings.minutes_per_pull - seen.spent_pull - estimate
+    shown = " ".join(f"{key}={value}" for key, value in sorted(command.arguments.items()) if value)
+    return (
+        f"Started `{command.verb.name}{f' {code(shown, 200)}' if shown else ''}` at `{seen.head_sha[:12]}`: about "
+        f"{estimate:.0f} GPU minutes, {left:.0f} of {settings.minutes_per_pull} are left for this pull request. "
+        "A push before it runs voids it. The result comes here and into the report."
+    )
+
+
+def failed(why: str) -> str:
+    return f"That did not work: {plain(why, 300)}"
+
+
+def finished(command: str, outcome: str, head_sha: str, url: str, minutes: float) -> str:
+    return (
+        f"`{code(command, 40)}` at `{head_sha[:12]}` ended: {plain(outcome, 160)}. [Run]({url}), {minutes:.0f} minutes. "
+        "The report has the details."
+    )
+
+
+def accepted(seen: CommandSnapshot, command: Command) -> str:
+    arguments = command.arguments
+    limit = f", up to a drop of {arguments['up-to']} points" if arguments.get("up-to") else ""
+    return (
+        f"{plain(seen.author, 60)} accepts a regression of {plain(arguments['task'], 80)} until {arguments['expires']}{limit}: "
+        f"{plain(arguments['reason'], 500)}\n\nIt is recorded for good on the branch `assay-journal`, and every later report says so."
+    )
+
+
+def bad_expiry(expires: date, today: date, days: int) -> str:
+    if expires < today:
+        return f"{expires.isoformat()} is past; give a day from today on."
+    return f"{expires.isoformat()} is too far away: at most {days} days, that is {(today + timedelta(days=days)).isoformat()}."
+
+
+def rebuilding(seen: CommandSnapshot) -> str:
+    return f"Comparing again at `{seen.head_sha[:12]}`; the report is rewritten in its place."
+
+
+def cancelled(running: Sequence[RunFacts]) -> str:
+    if not running:
+        return "Nothing runs for this pull request."
+    return "Cancelled: " + ", ".join(f"[{plain(r.workflow, 60)}]({r.url})" for r in running) + "."
+
+
+def nothing_to_rerun(seen: CommandSnapshot) -> str:
+    return f"No finished measurement of `{seen.head_sha[:12]}` to run again; `/assay evaluate` starts one."
+
+
+def rerunning(run: RunFacts) -> str:
+    return f"Running [{plain(run.workflow, 60)}]({run.url}) again."
+
+
+def baseline(seen: CommandSnapshot) -> str:
+    if not seen.baseline:
+        return f"Nothing is published for {plain(seen.base_ref, 60)} at the merge base or before it."
+    return (
+        f"This pull request is compared with `{code(seen.baseline, 200)}`.\n\n"
+        f"Look at it: `assay baseline show --repository {code(seen.repository, 120)} {code(seen.baseline, 200)}`"
+    )
+
+
+def status(seen: CommandSnapshot, settings: CommandSettings) -> str:
+    lines = [f"Head `{seen.head_sha[:12]}`, compared with {plain(seen.base_ref, 60)}."]
+    running = [r for r in seen.runs if not r.finished]
+    lines.append(
+        "- Running: "
+        + (", ".join(f"[{plain(r.workflow, 60)}]({r.url})" for r in running) if running else "nothing")
+        + "."
+    )
+    lines.append(
+        f"- Spent: {seen.spent_pull:.0f} of {settings.minutes_per_pull} GPU minutes for this pull request, "
+        f"{seen.spent_user:.0f} of {settings.minutes_per_user} by you this month."
+    )
+    if not seen.accepted:
+        lines.append("- Accepted regressions: none.")
+    lines += [
+        f"- Accepted: {plain(e.task, 80)} until {plain(e.expires, 12)}, by {plain(e.by, 60)}: {plain(e.reason, 300)}"
+        for e in seen.accepted
+    ]
+    return "\n".join(lines)
+
+
+def help_text(topic: str = "") -> str:
+    """The help of all verbs, or of one; generated from the registry."""
+    if topic:
+        verb = BY_NAME[topic]
+        lines = [
+            f"`{verb.usage}`",
+            "",
+            f"{verb.summary[:1].upper()}{verb.summary[1:]}. Needs {verb.permission} permission.",
+        ]
+        lines += [f"- `{a.name}`: {a.help}{f' ({a.default} if left out)' if a.default else ''}" for a in verb.arguments]
+        if verb.example:
+            lines += ["", f"For example: `{verb.example}`"]
+        return "\n".join(lines)
+    rows = [f"| `{code(verb.usage, 200).replace('|', '/')}` | {verb.summary} | {verb.permission} |" for verb in VERBS]
+    return "\n".join(
+        ["| command | what it does | needs |", "|---|---|---|", *rows, "", "`/assay help <command>` explains one."]
+    )
