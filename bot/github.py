@@ -338,8 +338,8 @@ class GitHub:
         journal.write(self._rest, path, data, message, replace=True)
         return self.journal_url(path)
 
-    def journal_list(self, prefix: str) -> list[str]:
-        """Paths of the journal's files below a folder, sorted; empty when there is no journal yet."""
+    def journal_list(self) -> list[str]:
+        """Paths of all of the journal's files, sorted; empty when there is no journal yet. One request."""
         with speaking("list the journal"):
             try:
                 data = self._rest.read("/git/trees/assay-journal", {"recursive": "1"})
@@ -347,8 +347,7 @@ class GitHub:
                 if error.status in {404, 409}:
                     return []
                 raise
-            paths = [str(item["path"]) for item in data["tree"] if item["type"] == "blob"]
-            return sorted(path for path in paths if path.startswith(prefix.rstrip("/") + "/"))
+            return sorted(str(item["path"]) for item in data["tree"] if item["type"] == "blob")
 
     def journal_url(self, path: str) -> str:
         """Where people's browsers load a file of the journal (as themselves, when the repository is private)."""
