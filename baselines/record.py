@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from assay.baselines.errors import InputError, cannot_write
@@ -20,7 +21,7 @@ EVIDENCE_NAME = "evidence.json"
 ROWS_NAME = "rows.parquet"
 MAX_ROWS = 5_000_000
 MAX_TABLE_BYTES = 1 << 30
-MAX_DECODED_BYTES = 4 << 30
+MAX_DECODED_BYTES = 2 << 30
 PARTIAL_NAME = ".partial"
 """Where an interrupted evaluation keeps its finished chunks, inside the folder of its record."""
 _OURS = {EVIDENCE_NAME, ROWS_NAME, PARTIAL_NAME}
@@ -155,24 +156,69 @@ def read_rows(path: Path, ref: TableRef) -> pa.Table:
 
 
 def read_parquet(path: Path, *, rows: int | None = None, columns: list[str] | None = None) -> pa.Table:
-    """A Parquet file within the limits. Raises `InputError` when it is not one or is larger than it may be."""
+    """A Parquet file within the limits. Raises `InputError` when it is not one or is larger than it may be.
+
+    Limits hold for what the file decodes to, which is counted before it is decoded: a few bytes of run lengths stand
+    for millions of rows, and one page of a dictionary for a gigabyte of text. `rows` is how many a record's table must
+    have; columns that nest are refused there.
+    """
     try:
         with pq.ParquetFile(path) as file:
-            found = file.metadata.num_rows
-            groups = range(file.metadata.num_row_groups)
-            decoded = sum(file.metadata.row_group(i).total_byte_size for i in groups)
+            metadata, wanted = file.metadata, file.schema_arrow
+            found = metadata.num_rows
+            decoded = _fixed_bytes(metadata)
             if found > MAX_ROWS or decoded > MAX_DECODED_BYTES:
-                raise InputError(
-                    f"{path} has {found:,} rows ({decoded:,} bytes decoded); assay reads at most {MAX_ROWS:,} rows: split it."
-                )
+                raise _too_large(path, found, decoded)
             if rows is not None and found != rows:
                 raise InputError(
                     f"{path} has {found:,} rows where the evidence says {rows:,}: fetch or measure it again."
                 )
-            return file.read(columns=columns)
+            leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
+            if rows is not None and any(leaf.max_repetition_level or "." in leaf.path for leaf in leaves):
+                raise InputError(f"{path} is not a readable Parquet file (a column nests): fetch or measure it again.")
+        strings = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and "." not in leaf.path]
+        with pq.ParquetFile(path, read_dictionary=strings) as file:
+            table = file.read(columns=columns)
+        decoded += sum(_text_bytes(table.column(i)) for i in range(table.num_columns))
+        if decoded > MAX_DECODED_BYTES:
+            raise _too_large(path, found, decoded)
+        if columns is not None:
+            wanted = pa.schema([wanted.field(name) for name in table.column_names])
+        return table.cast(wanted)
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
         raise InputError(f"{path} is not a readable Parquet file ({reason}): fetch or measure it again.") from None
+
+
+def _too_large(path: Path, rows: int, decoded: int) -> InputError:
+    return InputError(
+        f"{path} has {rows:,} rows ({decoded:,} bytes decoded); assay reads at most {MAX_ROWS:,} rows: split it."
+    )
+
+
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
+"""Bytes of a value in memory by its physical type; for text its place, without the text."""
+
+
+def _fixed_bytes(metadata: pq.FileMetaData) -> int:
+    """What the values of a file take in memory, without texts, from its footer."""
+    total = 0
+    for j in range(metadata.num_columns):
+        leaf = metadata.schema.column(j)
+        width = _WIDTHS.get(leaf.physical_type, leaf.length or 0)
+        total += width * sum(metadata.row_group(i).column(j).num_values for i in range(metadata.num_row_groups))
+    return total
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """What the texts of a column take once each row has its own, 0 for columns that hold none."""
+    if not pa.types.is_dictionary(column.type):
+        return 0
+    total = 0
+    for chunk in column.chunks:
+        lengths = pc.fill_null(pc.binary_length(chunk.dictionary), 0)
+        total += pc.sum(pc.cast(lengths.take(chunk.indices), pa.int64())).as_py() or 0
+    return total
 
 
 def write_atomically(path: Path, data: bytes) -> None:
