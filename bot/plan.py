@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -30,7 +31,10 @@ from assay.bot.operations import (
 )
 from assay.bot.refusal import own_words
 from assay.bot.sections import Baseline, Result, section_for
-from assay.bot.snapshot import BaselineFacts, Measurement, Snapshot
+from assay.bot.slash.entries import as_policy
+from assay.bot.slash.plan import spent_path
+from assay.bot.slash.replies import finished
+from assay.bot.snapshot import BaselineFacts, EventFacts, Measurement, Snapshot
 from assay.bot.standing import standing
 from assay.bot.text import unmarked
 
@@ -58,12 +62,12 @@ def plan(snapshot: Snapshot, records: Mapping[str, Record]) -> Plan:
         return _superseded(snapshot)
     configuration, problem = _configuration(snapshot)
     results = _results(snapshot, records, configuration, problem)
+    milestones = checklist.block(snapshot, records, results)
     if not results:
-        return Plan([])
+        return Plan(_commenting(snapshot, results, configuration, milestones))
     operations: list[Operation] = []
     results, journal = _with_plots(results, snapshot, configuration)
     operations += journal
-    milestones = checklist.block(snapshot, records, results)
     operations += _commenting(snapshot, results, configuration, milestones)
     # A check is required by its name, and the newest of a name counts: it speaks for every run that reports under it.
     sharing = {event.run_id, *snapshot.check_runs}
@@ -71,9 +75,24 @@ def plan(snapshot: Snapshot, records: Mapping[str, Record]) -> Plan:
     outcome = overall(mine)
     conclusion, exit_code = conclude(outcome, block_inconclusive=configuration.gate.on_inconclusive == "block")
     operations.append(_closing(snapshot, mine, conclusion))
+    operations += _command_ended(snapshot, mine)
     summary = render(results, None, SUMMARY_BUDGET, flips=configuration.comment.flips)
     operations.append(WriteSummary(summary + _below(milestones)))
     return Plan(operations, outcome, conclusion, exit_code, results)
+
+
+def _command_ended(snapshot: Snapshot, results: Sequence[Result]) -> list[Operation]:
+    """What a dispatched run leaves behind: its minutes in the journal, its outcome in the reply to the command."""
+    event, reply = snapshot.event, snapshot.acknowledgement
+    if not event.command or reply is None or snapshot.pull is None:
+        return []
+    path = spent_path(f"{snapshot.now:%Y-%m}", snapshot.pull.number, reply.by, event.command, event.minutes)
+    entry = json.dumps({"run": event.run_id, "minutes": round(event.minutes, 1), "by": reply.by}).encode() + b"\n"
+    ended = finished(reply.verb, unmarked(title(results)), event.head_sha, event.run_url, event.minutes)
+    operations: list[Operation] = [AppendJournal(path, entry, f"Spent by {reply.verb} on #{snapshot.pull.number}", "")]
+    if ended not in reply.body:
+        operations.append(UpdateComment(reply.id, f"{reply.body.rstrip()}\n\n{ended}\n", reply.body))
+    return operations
 
 
 def together(plans: Sequence[Plan]) -> list[Plan]:
@@ -88,6 +107,11 @@ def together(plans: Sequence[Plan]) -> list[Plan]:
     ]
 
 
+def own_id(event: EventFacts) -> str:
+    """`external_id` of the check that belongs to an event: the command that dispatched the run, else the run itself."""
+    return event.command or external_id(event.run_id, event.attempt)
+
+
 def external_id(run_id: int | None, attempt: int | None) -> str:
     """How a check names the run that it belongs to."""
     return f"{run_id}-{attempt or 1}"
@@ -97,9 +121,7 @@ def _opening(snapshot: Snapshot) -> Plan:
     event = snapshot.event
     if snapshot.check_id is not None:
         return Plan([])
-    return Plan(
-        [OpenCheck(snapshot.check_name, event.head_sha, external_id(event.run_id, event.attempt), event.run_url)]
-    )
+    return Plan([OpenCheck(snapshot.check_name, event.head_sha, own_id(event), event.run_url)])
 
 
 def _superseded(snapshot: Snapshot) -> Plan:
@@ -111,7 +133,7 @@ def _superseded(snapshot: Snapshot) -> Plan:
         check_id=snapshot.check_id,
         name=snapshot.check_name,
         head_sha=event.head_sha,
-        external_id=external_id(event.run_id, event.attempt),
+        external_id=own_id(event),
         details_url=event.run_url,
         conclusion=Conclusion.NEUTRAL,
         title="Superseded: no open pull request has this commit as its head",
@@ -120,11 +142,19 @@ def _superseded(snapshot: Snapshot) -> Plan:
     return Plan([close], None, Conclusion.NEUTRAL)
 
 
+def _accepting(configuration: Configuration, snapshot: Snapshot) -> Configuration:
+    """The configuration with what people accepted by a command, after what the policy itself accepts."""
+    if not snapshot.accepted:
+        return configuration
+    accepted = [*configuration.gate.accepted, *as_policy(snapshot.accepted)]
+    return configuration.model_copy(update={"gate": configuration.gate.model_copy(update={"accepted": accepted})})
+
+
 def _configuration(snapshot: Snapshot) -> tuple[Configuration, str]:
     if snapshot.configuration_problem:
         return Configuration(), snapshot.configuration_problem
     try:
-        return parse_configuration((snapshot.configuration or "").encode()), ""
+        return _accepting(parse_configuration((snapshot.configuration or "").encode()), snapshot), ""
     except InputError as error:
         return Configuration(), str(error)
 
@@ -337,10 +367,14 @@ def _commenting(
     """One comment: the oldest of ours is rewritten, the others are duplicates of a race and go."""
     if snapshot.pull is None or not _is_current(snapshot) or not snapshot.may_comment:
         return []
-    newest = max(results, key=lambda r: (r.run_id or 0, r.attempt or 0))
-    marker = Marker(newest.run_id or 0, newest.attempt or 1, snapshot.pull.head_sha)
+    if not results and not milestones:
+        return []
+    run, attempt = max(((r.run_id or 0, r.attempt or 1) for r in results), default=(0, 1))
+    marker = Marker(run, attempt, snapshot.pull.head_sha)
     below = _below(milestones)
-    body = render(results, marker, BUDGET - len(below.encode()), flips=configuration.comment.flips) + below
+    room = BUDGET - len(below.encode())
+    above = render(results, marker, room, flips=configuration.comment.flips) if results else str(marker)
+    body = above + below
     ours = sorted((c for c in snapshot.comments if read_marker(c.body)), key=lambda c: c.id)
     if not ours:
         return [CreateComment(snapshot.pull.number, body)]
@@ -359,7 +393,7 @@ def _closing(snapshot: Snapshot, results: Sequence[Result], conclusion: Conclusi
         check_id=snapshot.check_id,
         name=snapshot.check_name,
         head_sha=event.head_sha or results[0].head_sha,
-        external_id=external_id(event.run_id, event.attempt),
+        external_id=own_id(event),
         details_url=event.run_url or results[0].url,
         conclusion=conclusion,
         title=unmarked(title(results))[:250],

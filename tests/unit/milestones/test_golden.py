@@ -22,9 +22,11 @@ from tests.unit.milestones.workbench import (
     pull,
 )
 
+from assay.bot.comment import read_marker
 from assay.bot.milestones.checklist import END, START, block
 from assay.bot.operations import CreateComment, WriteSummary
 from assay.bot.plan import plan
+from assay.bot.snapshot import CommentFacts
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "milestones"
 INCLUDED = "  included:\n"
@@ -107,6 +109,20 @@ def test_the_comment_holds_the_block_once_below_its_results(state: str) -> None:
     assert comment.body == f"{plain.body}\n{wanted}"
     assert summary.text.endswith(wanted)
     assert planned.conclusion is without.conclusion  # a checklist decides nothing about the gate
+
+
+def test_a_pull_request_that_nothing_measured_has_the_checklist_alone() -> None:
+    made = pull(*FIRST_TWO)
+    unmeasured = made.snapshot.model_copy(update={"measurements": ()})
+    planned = plan(unmeasured, made.records)
+    [comment] = planned.operations
+    assert isinstance(comment, CreateComment)
+    marker, _, rest = comment.body.partition("\n")
+    assert read_marker(marker) is not None
+    assert rest == block(unmeasured, made.records)
+    seen = unmeasured.model_copy(update={"comments": (CommentFacts(id=1, body=comment.body),)})
+    assert plan(seen, made.records).operations == []
+    assert plan(unmeasured.model_copy(update={"capstone": None}), made.records).operations == []
 
 
 def test_hostile_text_starts_nothing() -> None:
