@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -26,6 +27,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "simulate": ("assay.bot.commands.simulate:simulate", "Replay a saved snapshot: what would the bot do?"),
 }
+
+
+_BAD_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM)
+"""What a path that was given can be at fault for; anything else is the system's."""
 
 
 class LazyGroup(click.Group):
@@ -107,7 +112,7 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get("ASSAY_DEBUG"):
             raise
         where = f" ({error.filename})" if error.filename is not None else ""
-        _fail(f"the system refused: {error.strerror or error}{where}.", 3)
+        _fail(f"the system refused: {error.strerror or error}{where}.", 2 if error.errno in _BAD_PATH else 3)
     except Exception as error:
         if os.environ.get("ASSAY_DEBUG"):
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -125,7 +126,11 @@ def gate(
     if html is not None:
         write_atomically(html, to_html(report, unmarked(title([result])), picture).encode())
     if summary is not None:
-        append(summary, report)
+        # The step may have written there already, and a summary over its limit is dropped whole.
+        used = 0
+        with suppress(OSError):
+            used = summary.stat().st_size
+        append(summary, report if used == 0 else render([result], None, max(SUMMARY_BUDGET - used, 0)))
     if output is not None:
         append(output, f"verdict={result.overall.value}\nconclusion={conclusion.value}\n")
     try:

@@ -87,6 +87,17 @@ def test_exit_codes_and_outputs(
     assert assay(capfd, *gate, "--policy", "block.yml")[0] == blocking
 
 
+def test_a_step_summary_is_not_filled_over_its_limit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, {f"t{i}": (60, 2, 2, 0.5) for i in range(200)})
+    gate = ["gate", "--base", "base", "--head", "head", "--summary"]
+    (tmp_path / "used").write_text("x" * 990_000)
+    for name in ("new", "used"):
+        assert assay(capfd, *gate, name)[0] == 0
+        assert "## ? Inconclusive" in (tmp_path / name).read_text()
+    assert (tmp_path / "new").stat().st_size > 20_000
+    assert 990_000 < (tmp_path / "used").stat().st_size <= 1_000_000
+
+
 def test_the_table_shows_the_p_of_what_it_claims(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, STATES["improved"])
     _, out, _ = assay(capfd, "gate", "--base", "base", "--head", "head")
@@ -328,6 +339,8 @@ def test_a_shallow_clone_is_not_taken_for_no_baseline(
 def test_strange_ledgers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, STATES["regressed"])
     (tmp_path / "file").write_text("x")
+    refused(capfd, "baseline", "publish", "base", "--branch", "main", "--ledger", "x" * 5000)
+    refused(capfd, "baseline", "list", "--ledger", "x" * 5000)
     assert "is a file" in refused(capfd, "baseline", "list", "--ledger", "file")
     assert "is a file" in refused(capfd, "gate", "--head", "head", "--ledger", "file")
     assert "is a file" in refused(capfd, "baseline", "publish", "base", "--branch", "main", "--ledger", "file")
