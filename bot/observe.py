@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,9 +16,12 @@ from assay.bot.intake import Intake, take_in
 from assay.bot.milestones.holdings import observe_capstone
 from assay.bot.objects import Pull, Run
 from assay.bot.perform import is_ours
-from assay.bot.plan import external_id
+from assay.bot.plan import own_id
 from assay.bot.refusal import refuse
+from assay.bot.slash import entries
+from assay.bot.slash.replies import read_marker
 from assay.bot.snapshot import (
+    Acknowledgement,
     BaselineFacts,
     CommentFacts,
     EventFacts,
@@ -54,6 +58,8 @@ class Repository(Protocol):
     def artifacts(self, run_id: int) -> list[Any]: ...
     def download_artifact(self, artifact_id: int, folder: Path, max_bytes: int) -> list[str]: ...
     def file_at(self, path: str, ref: str) -> bytes | None: ...
+    def journal_list(self) -> list[str]: ...
+    def journal_get(self, path: str) -> bytes | None: ...
 
 
 History = Callable[[str], Iterable[str]]
@@ -118,10 +124,14 @@ def observe(
     run = repository.run(facts.run_id) if facts.run_id else None
     if run is not None and run.event not in MEASURING_EVENTS:
         return []
-    owner = (run.head_repository or "").partition("/")[0] if run is not None else ""
+    if run is not None and facts.command:
+        run = replace(run, head_sha=facts.head_sha)  # GitHub names the commit of the workflow's file
+    owner = (run.head_repository or "").partition("/")[0] if run is not None and not facts.command else ""
     pulls = repository.pulls_for_head(facts.head_sha, owner or None)
     records: dict[str, Record] = {}
-    measurements = _measurements(repository, facts, run, common["check_runs"], store, max_bytes, records)
+    journal = repository.journal_list()
+    sent = _dispatched(repository, journal, facts.head_sha)
+    measurements = _measurements(repository, facts, run, common["check_runs"], sent, store, max_bytes, records)
     if not pulls:
         return [(Snapshot(**common, measurements=measurements), records)]
     common["private"] = repository.private
@@ -129,11 +139,11 @@ def observe(
     viewer = (
         repository.viewer_login(f"{check.app}[bot]") if check is not None and check.app else repository.viewer_login()
     )
+    accepted = entries.accepted(journal, repository.journal_get, common["now"].date())
     found = []
     for pull in pulls:
-        comments = tuple(
-            CommentFacts(id=c.id, body=c.body) for c in repository.issue_comments(pull.number) if is_ours(c, viewer)
-        )
+        conversation = repository.issue_comments(pull.number)
+        comments = tuple(CommentFacts(id=c.id, body=c.body) for c in conversation if is_ours(c, viewer))
         merge_base = repository.merge_base(pull.base_ref, pull.head_sha)
         kinds = sorted({r.evidence.kind for r in records.values()})
         baselines, rivals, problem = _baselines(ledger, pull.base_ref, kinds, history, merge_base, records)
@@ -150,6 +160,8 @@ def observe(
                 url=pull.html_url,
             ),
             comments=comments,
+            accepted=accepted,
+            acknowledgement=_acknowledgement(conversation, viewer, facts, repository, journal),
             measurements=measurements,
             baselines=baselines,
             rivals=rivals,
@@ -185,7 +197,7 @@ def load(path: Path) -> tuple[Snapshot, dict[str, Record]]:
 
 def own_check(checks: Iterable[Any], facts: EventFacts) -> Any | None:
     """The newest of these checks that belongs to the run and attempt of the event."""
-    wanted = external_id(facts.run_id, facts.attempt)
+    wanted = own_id(facts)
     return max((c for c in checks if c.external_id == wanted), key=lambda c: c.id, default=None)
 
 
@@ -211,6 +223,7 @@ def _measurements(
     facts: EventFacts,
     this: Run | None,
     sharing: Collection[int],
+    sent: Sequence[Run],
     store: Path,
     max_bytes: int,
     records: dict[str, Record],
@@ -220,7 +233,8 @@ def _measurements(
     A head can have hundreds of runs that are none of ours, and each costs a request. So the one that set us off comes
     first, then those with a check of ours, then others of the same workflow, then the newest.
     """
-    runs = {r.id: r for r in repository.workflow_runs(head_sha=facts.head_sha) if r.event in MEASURING_EVENTS}
+    runs = {r.id: r for r in repository.workflow_runs(head_sha=facts.head_sha) if r.event == "pull_request"}
+    runs |= {r.id: r for r in sent}
     if this is not None:
         runs[this.id] = this
 
@@ -240,6 +254,30 @@ def _measurements(
             continue
         found.append(_measurement(repository, run, artifacts, finished, store, max_bytes, records))
     return tuple(sorted(found, key=lambda m: m.run_id, reverse=True))
+
+
+def _dispatched(repository: Repository, journal: Sequence[str], head_sha: str) -> list[Run]:
+    """Runs that commands dispatched for a head: GitHub lists them at the commit of the workflow's file instead."""
+    commands = {found for path in journal if (found := entries.command_for(path, head_sha))}
+    if not commands:
+        return []
+    runs = repository.workflow_runs(event="workflow_dispatch")
+    return [replace(run, head_sha=head_sha) for run in runs if entries.command_of(run.title) in commands]
+
+
+def _acknowledgement(
+    comments: Iterable[Any], viewer: str, facts: EventFacts, repository: Repository, journal: Sequence[str]
+) -> Acknowledgement | None:
+    """Our reply to the command that dispatched the run."""
+    path = entries.path_of(journal, facts.command) if facts.command else None
+    if path is None:
+        return None
+    entry = entries.dispatched(repository.journal_get(path), facts.command)
+    for comment in comments:
+        marker = read_marker(comment.body)
+        if comment.author == viewer and marker is not None and marker[0] == facts.command:
+            return Acknowledgement(id=comment.id, body=comment.body, verb=entry.verb, by=entry.by)
+    return None
 
 
 def _measurement(

@@ -33,7 +33,7 @@ class CloseCheck:
 
 @dataclass(frozen=True)
 class AppendJournal:
-    """Append a file to the journal branch. When the token may not, `reference` is taken out of later texts."""
+    """Append a file to the journal branch. When the token may not, `reference`, if any, is taken out of later texts."""
 
     path: str
     data: bytes

@@ -54,8 +54,9 @@ def perform(operations: Sequence[Operation], repository: Repository, write_summa
             moved |= _perform(_stripped(operation, without), repository, write_summary)
         except (ServiceError, InputError) as error:
             if isinstance(operation, AppendJournal):
-                without.append(operation.reference)
-                print(f"assay: the plot is left out: {error}", file=sys.stderr)
+                if operation.reference:
+                    without.append(operation.reference)
+                print(f"assay: {operation.path} is left out: {error}", file=sys.stderr)
             else:
                 failures.append(error)
     if failures:

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from assay.baselines.evidence import Strict
+from assay.bot.slash.snapshot import AcceptedFacts
 
 
 class EventFacts(Strict):
@@ -24,6 +25,10 @@ class EventFacts(Strict):
     run_url: str = ""
     head_sha: str = ""
     conclusion: str | None = None
+    command: str = ""
+    """UUID of the slash command that dispatched the run; empty for a run of the pull request itself."""
+    minutes: float = 0.0
+    """How long the run took, where the event says so."""
     trigger: str = ""
     """Event that set the measuring run off, for example `pull_request`."""
 
@@ -109,6 +114,15 @@ class CapstoneFacts(Strict):
     """Why evidence or files could not be fetched, if they could not."""
 
 
+class Acknowledgement(Strict):
+    """Our reply to the command that dispatched the run."""
+
+    id: int
+    body: str
+    verb: str
+    by: str
+
+
 class Snapshot(Strict):
     """Everything that a plan needs to know, as of `now`."""
 
@@ -138,5 +152,8 @@ class Snapshot(Strict):
     check_runs: tuple[int, ...] = Field(default=(), strict=False)
     """Runs at the head that report under the same check name. GitHub requires a check by its name and shows the newest."""
     check_name: str = "assay"
+    accepted: tuple[AcceptedFacts, ...] = Field(default=(), strict=False)
+    """Regressions that people accepted by a command, beside those of the policy."""
+    acknowledgement: Acknowledgement | None = None
     may_comment: bool = True
     """False for the read-only token that a fork's own workflow gets."""

@@ -52,6 +52,12 @@ def commands_at(paths: Iterable[str], pull: int, head_sha: str) -> dict[str, str
     return found
 
 
+def command_for(path: str, head_sha: str) -> str:
+    """UUID of the command that a journal path holds, when it was for this head; else empty."""
+    match = COMMAND.match(path)
+    return match[3] if match and head_sha.startswith(match[2]) else ""
+
+
 def path_of(paths: Iterable[str], identifier: str) -> str | None:
     """Journal path of a dispatched command."""
     return next((path for path in paths if (match := COMMAND.match(path)) and match[3] == identifier), None)
