@@ -78,7 +78,9 @@ def reference(q: Array, k: Array, v: Array, visible: NDArray[np.bool_]) -> NDArr
     top = scores.max(axis=1, keepdims=True)
     weights = np.exp(scores - np.where(np.isfinite(top), top, 0))
     total = weights.sum(axis=1, keepdims=True)
-    return np.divide(weights @ v.astype(np.float64), total, out=np.zeros((len(q), D)), where=total > 0)
+    out = np.zeros((len(q), D))
+    np.divide(weights @ v.astype(np.float64), total, out=out, where=total > 0)
+    return out
 
 
 def tile_bytes(length: int) -> int:
