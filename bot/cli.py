@@ -18,7 +18,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("assay.quant.cli:evaluate", "Measure a checkpoint's accuracy and write evidence."),
     "gate": ("assay.bot.commands.gate:gate", "Compare head with base and set the exit code."),
     "comment": ("assay.bot.commands.comment:comment", "Answer on the pull request that a workflow run measured."),
-    "baseline": ("assay.bot.commands.baseline:baseline", "Publish, list, show and fetch baselines."),
+    "command": ("assay.bot.commands.command:command", "Answer slash commands, and check one before it runs."),
+    "baseline": ("assay.bot.commands.baseline:baseline", "Publish, list, fetch, compare, verify and prune baselines."),
     "evidence": ("assay.bot.commands.evidence:evidence", "Import results of other tools, and look at evidence."),
     "config": ("assay.bot.commands.config:config", "Check an assay.yml, or print its JSON Schema."),
     "capstone": (

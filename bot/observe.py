@@ -20,6 +20,7 @@ from assay.bot.plan import own_id
 from assay.bot.refusal import refuse
 from assay.bot.slash import entries
 from assay.bot.slash.replies import read_marker
+from assay.bot.slash.timing import minutes_of
 from assay.bot.snapshot import (
     Acknowledgement,
     BaselineFacts,
@@ -83,6 +84,7 @@ def event_facts(name: str, payload: Mapping[str, Any]) -> EventFacts:
             head_sha=str(run["head_sha"]),
             conclusion=run.get("conclusion"),
             trigger=str(run.get("event") or ""),
+            minutes=minutes_of(run),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"the workflow_run event lacks {error}: give the event file that GitHub wrote.") from None

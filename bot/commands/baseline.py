@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.baselines.errors import InputError, ServiceError
-from assay.baselines.ledger import Publication
-from assay.bot.options import place_options
+from assay.baselines.ledger import Ledger, Publication
+from assay.bot.options import place_options, policy_option
 from assay.bot.sources import Place, check_branch, publication_named
 from assay.bot.text import plural, shown
 
@@ -25,7 +25,7 @@ KIND = re.compile(r"[a-z][a-z0-9-]{0,30}")
 
 @click.group()
 def baseline() -> None:
-    """Publish, list, show and fetch baselines.
+    """Publish, list, show, fetch, compare, verify and prune baselines.
 
     A publication is one record of evidence, kept forever under a tag that names its branch, commit, kind and digest:
     baseline/<branch>/<sha12>/<kind>/<digest12>.
@@ -181,6 +181,138 @@ def nearest(folder: Path, branch: str, head: str | None, kind: str, **place: Any
     _write(where.ledger().fetch(found.publication), folder, found.publication.tag)
     click.echo(f"{found.publication.tag}, {_where(found.distance)}", err=True)
     click.echo(folder)
+
+
+@baseline.command()
+@click.argument("base")
+@click.argument("head")
+@policy_option
+@click.option("--intersect", is_flag=True, help="Compare the common examples of imported results.")
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON instead of a table.")
+@place_options
+@click.pass_context
+def diff(
+    ctx: click.Context, base: str, head: str, policy: Path | None, intersect: bool, as_json: bool, **place: Any
+) -> None:
+    """Compare the publication HEAD with BASE, and exit as the gate does.
+
+    \b
+      assay baseline diff baseline/main/1f0c…/evaluation/9ab2… baseline/main/77aa…/evaluation/c01d… --repository acme/widgets
+      assay baseline diff base head                                                             (folders)
+
+    BASE and HEAD are tags, folders that assay wrote, or run/ID. The verdict is the bot's: the same comparison under
+    the same policy.
+    """
+    from assay.baselines.compare.verdict import conclude
+    from assay.bot.gate import configuration_at, print_table, result_of
+    from assay.bot.report import to_json
+    from assay.bot.sources import resolve
+
+    configuration = configuration_at(policy)
+    where = _place(place)
+    result = result_of(resolve(head, where), base, None, "main", configuration, where, intersect)
+    conclusion, code = conclude(result.overall, block_inconclusive=configuration.gate.on_inconclusive == "block")
+    if as_json:
+        click.echo(to_json(result, conclusion, code), nl=False)
+    else:
+        print_table(result)
+    ctx.exit(code)
+
+
+@baseline.command()
+@click.argument("tags", nargs=-1, metavar="[TAG]...")
+@click.option("--all", "everything", is_flag=True, help="Check every publication of the branch.")
+@click.option("--branch", default="main", show_default=True, help="The branch of --all.")
+@place_options
+@click.pass_context
+def verify(ctx: click.Context, tags: tuple[str, ...], everything: bool, branch: str, **place: Any) -> None:
+    """Download publications and check them: bytes against digests, the release's state, tag against evidence.
+
+    \b
+      assay baseline verify --all --repository acme/widgets       (no token is needed for a public repository)
+
+    Nothing is taken from the cache. Exits 2 when something is wrong with any of them.
+    """
+    import tempfile
+
+    from assay.bot.audits.verification import verify as check
+
+    if everything == bool(tags):
+        raise InputError("give the tags to verify, or --all for every publication of a branch, and not both.")
+    where = _place(place)
+    with tempfile.TemporaryDirectory(prefix="assay-verify-") as folder:
+        if where.ledger_folder is None:
+            from assay.baselines.ledger.release import ReleaseLedger
+            from assay.bot.audits.places import rest_of
+
+            github = where.github()
+            ledger: Ledger = ReleaseLedger(github.repository, Path(folder))
+            rest = rest_of(github)
+        else:
+            ledger, rest = where.ledger(), None
+        wanted = ledger.publications(check_branch(branch)) if everything else [_tag(tag) for tag in tags]
+        if not wanted:
+            click.echo(shown(f"nothing is published for {branch}"), err=True)
+        wrong = 0
+        for publication in sorted(wanted, key=lambda p: p.tag):
+            found = check(publication, ledger, rest)
+            wrong += bool(found.problems)
+            said = "; ".join((*found.problems, *found.notes))
+            click.echo(shown(f"{'✗' if found.problems else '✓'} {found.tag}{f': {said}' if said else ''}", 2000))
+    ctx.exit(2 if wrong else 0)
+
+
+@baseline.command()
+@click.option("--branch", default="main", show_default=True, help="Whose publications.")
+@click.option("--kind", help="Only this kind of evidence.")
+@click.option("--keep", type=click.IntRange(1), metavar="N", help="Keep the N newest of each kind.")
+@click.option("--max-age", type=click.IntRange(0), metavar="DAYS", help="Keep what is at most this old.")
+@click.option("--dry-run/--yes", "dry", default=True, show_default="--dry-run", help="Only print, or remove.")
+@place_options
+def prune(branch: str, kind: str | None, keep: int | None, max_age: int | None, dry: bool, **place: Any) -> None:
+    """Remove old publications, whole releases with their tags, and say what and why.
+
+    \b
+      assay baseline prune --keep 30 --max-age 90 --repository acme/widgets           (prints what would go)
+      assay baseline prune --keep 30 --max-age 90 --repository acme/widgets --yes     (needs contents: write)
+
+    With both rules, what either keeps is kept. The newest publication stays, and so does every one that an open pull
+    request is compared with.
+    """
+    from datetime import UTC, datetime, timedelta
+
+    from assay.baselines.ledger.history import history
+    from assay.baselines.ledger.release import ReleaseLedger
+    from assay.bot.audits.places import open_pulls, rest_of
+    from assay.bot.audits.retention import choose, needed_by
+    from assay.bot.sources import cache_folder
+
+    check_branch(branch)
+    where = _place(place)
+    if where.ledger_folder is not None:
+        raise InputError(
+            "a folder of publications knows no pull requests, so that nothing in it is safe to prune: name --repository."
+        )
+    if keep is None and max_age is None:
+        raise InputError("no retention policy is given: give --keep N, --max-age DAYS, or both.")
+    github = where.github()
+    ledger = ReleaseLedger(github.repository, cache_folder())
+    publications = ledger.publications(branch, kind)
+    needed = needed_by(
+        open_pulls(rest_of(github), branch),
+        publications,
+        github.merge_base,
+        lambda sha: history(github.repository, sha),
+    )
+    age = timedelta(days=max_age) if max_age is not None else None
+    removed = 0
+    for choice in choose(publications, needed, datetime.now(UTC), keep=keep, max_age=age):
+        if choice.remove and not dry:
+            ledger.remove(choice.publication)
+        word = ("would remove" if dry else "removed") if choice.remove else "kept"
+        removed += choice.remove
+        click.echo(f"{word}  {choice.publication.tag}  ({choice.why})")
+    click.echo(f"{plural(removed, 'publication')} {'would go; --yes removes them' if dry else 'removed'}", err=True)
 
 
 def _where(distance: int) -> str:

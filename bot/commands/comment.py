@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.baselines.errors import InputError
 from assay.bot.options import place_options
 
 if TYPE_CHECKING:
     from assay.baselines.record import Record
     from assay.bot.snapshot import Snapshot
-
-MAX_EVENT_BYTES = 4 << 20
 
 
 @click.command(epilog="Exit codes: 0 the comment is up to date (whatever the verdict), 2 bad input, 3 GitHub failed.")
@@ -76,20 +73,28 @@ def comment(
     its base branch. A blocked pull request is shown by its check; this command then still exits 0.
     """
     from assay.baselines.ledger.history import history
+    from assay.bot.event import read_event
     from assay.bot.github import GitHub
     from assay.bot.observe import event_facts, observe, save
     from assay.bot.plan import plan, together
     from assay.bot.reaction import Answer, react
     from assay.bot.simulation import describe
+    from assay.bot.slash.route import check_name as check_name_of
+    from assay.bot.slash.route import entry_of, redirect
     from assay.bot.sources import Place
 
     def keep(seen: Snapshot, records: Mapping[str, Record]) -> None:
         if snapshot is not None:
             save(seen, records, snapshot / (f"pull-{seen.pull.number}" if seen.pull else "head"))
 
-    facts = event_facts(event_name, read_event(event))
+    payload = read_event(event)
+    facts = event_facts(event_name, payload)
     place = Place(ledger, repository, github_token, api_url, server_url)
     github: GitHub = place.github()
+    title = str(dict(payload.get("workflow_run") or {}).get("display_title") or "")  # type: ignore[call-overload]
+    facts = redirect(facts, title, github)
+    if facts.command:
+        check_name = check_name_of(entry_of(facts.command, github).verb)
     shelf = place.ledger()
     with tempfile.TemporaryDirectory(prefix="assay-") as folder:
         if dry_run:
@@ -131,21 +136,6 @@ def comment(
             )
         if not outcomes:
             click.echo("this run belongs to no pull request: nothing to do")
-
-
-def read_event(path: Path) -> dict[str, object]:
-    """The event file as a mapping. Raises `InputError` when it is missing, too large or not JSON."""
-    try:
-        if path.stat().st_size > MAX_EVENT_BYTES:
-            raise InputError(f"{path} is larger than any event that GitHub writes: give the event file.")
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"cannot read the event file {path}: {error.strerror}.") from None
-    except (ValueError, RecursionError):
-        raise InputError(f"{path} is not JSON: give the event file that GitHub wrote.") from None
-    if not isinstance(document, dict):
-        raise InputError(f"{path} is not an event: give the event file that GitHub wrote.")
-    return document
 
 
 def _append(summary: Path | None, text: str) -> None:

@@ -27,7 +27,8 @@ def read_marker(body: str) -> tuple[str, int] | None:
 
 def bad_line(why: str, verb: Verb | None) -> str:
     usage = f"Usage: `{verb.usage}`" if verb is not None else "`/assay help` lists the commands."
-    return f"I could not read that: {plain(why, 300)}. {usage}"
+    end = "" if why.endswith("?") else "."
+    return f"I could not read that: {plain(why, 300)}{end} {usage}"
 
 
 def unknown_verb(topic: str) -> str:

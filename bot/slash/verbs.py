@@ -215,7 +215,7 @@ def understand(line: Line) -> Command:
     verb = BY_NAME.get(line.verb)
     if verb is None:
         near = difflib.get_close_matches(line.verb, BY_NAME, n=1)
-        hint = f"; did you mean `{near[0]}`?" if near else ""
+        hint = f"; did you mean {near[0]}?" if near else ""
         raise BadLine(f"there is no command {line.verb[:40]!r}{hint}")
     found: dict[str, str] = {}
     places = [a for a in verb.arguments if a.kind == "word"]
@@ -251,7 +251,7 @@ def _known(verb: Verb, key: str, kind: str) -> Argument:
     known = [a.name for a in verb.arguments]
     near = difflib.get_close_matches(key, known, n=1)
     shown = f"--{key[:40]}" if kind == "flag" else f"{key[:40]}="
-    raise BadLine(f"`{verb.name}` takes no {shown}" + (f"; did you mean {near[0]}?" if near else ""))
+    raise BadLine(f"{verb.name} takes no {shown}" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 def _value(argument: Argument, text: str) -> str:

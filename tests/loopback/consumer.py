@@ -7,6 +7,7 @@ run under act with `acme/assay` mapped to an export of this working tree, as `us
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ WRONG = 400
 TOY = '''
 """A classifier that answers each example as its weights say: a real torch module, whose flips can be chosen."""
 import json
+import re
 from pathlib import Path
 
 import torch
@@ -52,6 +54,7 @@ def examples():
     return torch.arange(EXAMPLES), torch.arange(EXAMPLES) % 4
 '''
 
+COMMAND = {"actions": "write", "checks": "write", "contents": "write", "issues": "write", "pull_requests": "write"}
 REPORT = {"actions": "read", "checks": "write", "contents": "write", "pull_requests": "write"}
 
 
@@ -84,12 +87,16 @@ class Consumer:
         for path in sorted((ROOT / "docs" / "workflows").glob("*.yml")):
             text = path.read_text().replace("checkpoint: ./checkpoint", "model: toy:model")
             text = text.replace("tasks: hellaswag,mmlu", "dataset: toy:examples\n          task-name: toy")
+            text = re.sub(r"tasks: \$\{\{ needs.*", "dataset: toy:examples\n          task-name: toy", text)
             text = text.replace("examples: 4000 #", "examples: 1000 #")
             if environment is not None:
                 text = text.replace(
                     "          model: toy", f"          environment: {environment}\n          model: toy"
                 )
-                for action in ("comment", "publish-baseline"):
+                text = re.sub(
+                    r"(actions/verify@v1\n        with:\n)", rf"\1          environment: {environment}\n", text
+                )
+                for action in ("comment", "publish-baseline", "command"):
                     step = f"- uses: acme/assay/actions/{action}@v1"
                     text = text.replace(step, f"{step}\n        with:\n          environment: {environment}")
             (workflows / path.name).write_text(text)
@@ -172,6 +179,43 @@ class Consumer:
         assert ran.exit_code == expect, ran.log
         return ran
 
+    def say(self, number: int, body: str, author: str = "acme", *, expect: int = 0) -> act.Ran:
+        """What a new comment runs: the command workflow, on main's commit."""
+        comment = self.repo.comment(number, body, author=author)
+        event = events.issue_comment(self.github, self.repo, comment)
+        run = self.repo.start_run(self.repo.refs["refs/heads/main"], event="issue_comment", name="assay command")
+        ran = self._act("issue_comment", event, "assay-command.yml", run, job_token(**COMMAND))
+        assert ran.exit_code == expect, ran.log
+        return ran
+
+    def run_dispatched(self, *, expect: int = 0) -> int:
+        """What the newest dispatch runs; returns the run's id."""
+        sent = self.repo.dispatches[-1]
+        title = f"assay {sent['inputs']['id']}"
+        run = self.repo.start_run(
+            self.repo.refs["refs/heads/main"],
+            event="workflow_dispatch",
+            name="assay run",
+            path=".github/workflows/assay-run.yml",
+            title=title,
+        )
+        self.report(run, "requested")
+        event = events.workflow_dispatch(self.github, self.repo, sent["inputs"])
+        token = job_token(contents="read", checks="read", pull_requests="read")
+        ran = self._act("workflow_dispatch", event, sent["workflow"], run, token)
+        assert ran.exit_code == expect, ran.log
+        self.repo.finish_run(run, "success" if expect == 0 else "failure")
+        return run
+
+    def reactions(self, number: int) -> list[str]:
+        """Reactions on the newest comment that is not ours."""
+        theirs = [c for c in self.repo.comments_on(number) if not c.author.endswith("[bot]")]
+        return [r["content"] for r in theirs[-1].reactions]
+
+    def replies(self, number: int) -> list[str]:
+        """Our replies to commands, oldest first."""
+        return [c.body for c in self.repo.comments_on(number) if c.body.startswith("<!-- assay command=")]
+
     def _act(
         self, name: str, event: dict[str, object], workflow: str, run: int, token: object, attempt: int = 1
     ) -> act.Ran:
@@ -196,7 +240,7 @@ class Consumer:
     # -- what people see -----------------------------------------------------------------------------------------------
 
     def comments(self, number: int) -> list[str]:
-        return [c.body for c in self.repo.comments_on(number)]
+        return [c.body for c in self.repo.comments_on(number) if c.body.startswith("<!-- assay run=")]
 
     def comment(self, number: int) -> str:
         """The one comment."""

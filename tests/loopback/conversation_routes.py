@@ -269,3 +269,25 @@ def dispatch(request: Request) -> Reply:
         raise Refusal(422, f"No ref found for: {request.json.get('ref')}")
     request.repo.dispatches.append({"workflow": workflow} | request.json)
     return Reply(204)
+
+
+@route("POST", REPO + "/actions/runs/{run_id}/cancel", "actions")
+def cancel(request: Request) -> Reply:
+    run = request.repo.runs.get(request.number("run_id"))
+    if run is None:
+        raise Refusal(404, "Not Found")
+    if run.status == "completed":
+        raise Refusal(409, "Cannot cancel a workflow run that is completed.")
+    run.status, run.conclusion = "completed", "cancelled"
+    return Reply(202, {})
+
+
+@route("POST", REPO + "/actions/runs/{run_id}/rerun", "actions")
+def rerun(request: Request) -> Reply:
+    run = request.repo.runs.get(request.number("run_id"))
+    if run is None:
+        raise Refusal(404, "Not Found")
+    if run.status != "completed":
+        raise Refusal(403, "The workflow run is already running")
+    run.status, run.conclusion, run.attempt = "queued", None, run.attempt + 1
+    return Reply(201, {})

@@ -166,6 +166,11 @@ def get_tree(request: Request) -> Reply:
 def tree_reply(request: Request, sha: str, status: int) -> Reply:
     objects, url = request.repo.objects, f"{request.origin}/repos/{request.repo.full_name}/git"
     entries = []
+    if request.query.get("recursive"):
+        for path, blob in sorted(objects.files(sha).items()):
+            found = {"path": path, "mode": "100644", "type": "blob", "sha": blob, "url": f"{url}/blobs/{blob}"}
+            entries.append(found | {"size": len(objects.blob(blob))})
+        return Reply(status, {"sha": sha, "url": f"{url}/trees/{sha}", "tree": entries, "truncated": False})
     for entry in objects.tree(sha):
         item = {"path": entry.name, "mode": entry.mode.zfill(6), "type": entry.kind, "sha": entry.sha}
         item["url"] = f"{url}/{entry.kind}s/{entry.sha}"

@@ -21,6 +21,8 @@ COMMANDS = {
     "gate": ["gate"],
     "comment": ["comment"],
     "publish-baseline": ["baseline", "publish"],
+    "command": ["command", "answer"],
+    "verify": ["command", "verify"],
 }
 OWN = {"environment", "github-token", "artifact", "retention-days", "base-branch"}
 """Inputs of the action itself: where assay is installed, the token, the upload, and `base: published`."""
