@@ -190,10 +190,7 @@ def nearest(folder: Path, branch: str, head: str | None, kind: str, **place: Any
 @click.option("--intersect", is_flag=True, help="Compare the common examples of imported results.")
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON instead of a table.")
 @place_options
-@click.pass_context
-def diff(
-    ctx: click.Context, base: str, head: str, policy: Path | None, intersect: bool, as_json: bool, **place: Any
-) -> None:
+def diff(base: str, head: str, policy: Path | None, intersect: bool, as_json: bool, **place: Any) -> None:
     """Compare the publication HEAD with BASE, and exit as the gate does.
 
     \b
@@ -216,7 +213,7 @@ def diff(
         click.echo(to_json(result, conclusion, code), nl=False)
     else:
         print_table(result)
-    ctx.exit(code)
+    click.get_current_context().exit(code)
 
 
 @baseline.command()
@@ -224,8 +221,7 @@ def diff(
 @click.option("--all", "everything", is_flag=True, help="Check every publication of the branch.")
 @click.option("--branch", default="main", show_default=True, help="The branch of --all.")
 @place_options
-@click.pass_context
-def verify(ctx: click.Context, tags: tuple[str, ...], everything: bool, branch: str, **place: Any) -> None:
+def verify(tags: tuple[str, ...], everything: bool, branch: str, **place: Any) -> None:
     """Download publications and check them: bytes against digests, the release's state, tag against evidence.
 
     \b
@@ -259,7 +255,7 @@ def verify(ctx: click.Context, tags: tuple[str, ...], everything: bool, branch: 
             wrong += bool(found.problems)
             said = "; ".join((*found.problems, *found.notes))
             click.echo(shown(f"{'✗' if found.problems else '✓'} {found.tag}{f': {said}' if said else ''}", 2000))
-    ctx.exit(2 if wrong else 0)
+    click.get_current_context().exit(2 if wrong else 0)
 
 
 @baseline.command()
