@@ -47,6 +47,7 @@ ABLATION = "ablation: {kind: kernel, subject: online-softmax, pairs: [online-sof
 RECORDED = "environment-recorded: {kind: kernel, subject: attention-library, fields: [hardware, driver]}"
 FAST = "evidence: {kind: kernel, subject: online-softmax, metric: latency/s512, at-most: 46}"
 NO_LIST: dict[str, Any] = {"attributes": {}}
+PART = kernel("online-softmax", {f"traffic/{s}": 268.4 for s in SHAPES[:3]})
 
 STATES = {
     "contract passed": (CONTRACT, [ours()], Met, "all 4 cases"),
@@ -61,6 +62,8 @@ STATES = {
     "model on the edge": (MODEL, [ours(traffic=(268.4, 268.4, 268.4, 268.4 * 1.05))], Met, "5.0%"),
     "model without measurement": (MODEL, [LIBRARY], Open, "yet"),
     "model of three shapes": (MODEL, [kernel("online-softmax", {f"traffic/{s}": 268.4 for s in SHAPES[:3]})], Open, "traffic/s4096"),
+    "an older whole sweep counts": (MODEL, [ours(), kernel("online-softmax", {"traffic/s512": 9.0}, day=9)], Met, "all 4"),
+    "a part of a sweep beside others": (MODEL, [PART, kernel("online-softmax", {"latency": 1.0}, day=9)], Open, "number for traffic/s4096"),
     "losses listed": (LOSING, [LIBRARY, ours()], Met, "3 losing shapes of 4"),
     "losses hidden": (LOSING, [LIBRARY, ours(attributes={"losing_regions": "s1024"})], Blocked, "s2048, s4096"),
     "losses unsaid": (LOSING, [LIBRARY, ours(**NO_LIST)], Open, "no attribute losing_regions"),
