@@ -28,7 +28,9 @@ def test_from_releases_without_a_token(stage: Stage, tmp_path: Path, monkeypatch
     [link] = milestones[0]["evidence"][0]["links"]
     assert link["target"].startswith("https://ghe.example/acme/widgets/releases/tag/baseline/main/")
     page = tmp_path / "page.md"
-    made = CliRunner().invoke(capstone, ["report", str(proposal), *where, "--output", str(page)], catch_exceptions=False)
+    made = CliRunner().invoke(
+        capstone, ["report", str(proposal), *where, "--output", str(page)], catch_exceptions=False
+    )
     assert made.exit_code == 0
     assert "| tile-bytes/s128 | 180,224 B | 180,224 B | +0.0% |" in page.read_text()
     before = len(stage.github.requests("GET", r"/assets/"))
