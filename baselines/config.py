@@ -33,6 +33,9 @@ class CommentSettings(Setting):
 class CommandSettings(Setting):
     """Slash commands on pull requests."""
 
+    offer: bool = Field(
+        False, description="Offer slash commands in reports; set it where the command workflow is installed."
+    )
     bare: bool = Field(False, description="Also understand verbs without /assay, such as /evaluate.")
     minutes_per_pull: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         240, description="GPU minutes that commands may spend on one pull request."

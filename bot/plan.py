@@ -66,6 +66,7 @@ def plan(snapshot: Snapshot, records: Mapping[str, Record]) -> Plan:
     if not results:
         return Plan(_commenting(snapshot, results, configuration, milestones))
     operations: list[Operation] = []
+    results = [replace(result, commands=configuration.commands.offer) for result in results]
     results, journal = _with_plots(results, snapshot, configuration)
     operations += journal
     operations += _commenting(snapshot, results, configuration, milestones)

@@ -157,6 +157,9 @@ COSTS = {
 }
 
 
+OFFERING = "commands:\n  offer: true\n"
+
+
 def regressed() -> Scene:
     head, base = both(THREE, **COSTS)
     rival = evaluation(
@@ -164,7 +167,7 @@ def regressed() -> Scene:
         name="acme-1b-int8",
         costs={"latency": (7.2, 7.0, 7.4), "size": (250e6, None, None)},  # type: ignore[dict-item]
     )
-    return scene(head, base, rivals={"int8, 12 Nov": rival})
+    return scene(head, base, rivals={"int8, 12 Nov": rival}, policy=OFFERING)
 
 
 def equivalent() -> Scene:

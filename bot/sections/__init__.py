@@ -55,6 +55,8 @@ class Result:
     points: Sequence[Point] = ()
     axes: tuple[Axis, Axis] | None = None
     plot_url: str = ""
+    commands: bool = False
+    """Whether the repository answers slash commands, so that the section may offer them."""
     again: str = ""
     """The command that repeats the comparison on another machine."""
 

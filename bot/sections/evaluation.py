@@ -44,6 +44,9 @@ def render(result: Result, room: Room) -> str:
         accepted_left_out=max(0, len(accepted) - room.folded),
         warnings=comparison.warnings[: max(room.environment, 1)],
         accept_as=_accept_as(next((f for f in findings if f.blocks), None), comparison),
+        accept_name=_accept_name(next((f for f in findings if f.blocks), None), comparison),
+        accept_until="YYYY-MM-DD",
+        measure_more=_measure_more(findings),
         flips=[_flip(f) for f in flips],
         changed=comparison.broke + comparison.fixed,
         churn=_churn(comparison),
@@ -82,12 +85,28 @@ def change_header(findings: Sequence[Finding]) -> str:
     return "change" if all(relative) else "change, points" if not any(relative) else "change, points or %"
 
 
+def _accept_name(f: Finding | None, comparison: Comparison) -> str:
+    """What an acceptance calls a finding: its task, or the pool with its group where there are several."""
+    if f is None:
+        return ""
+    groups = {g.group for g in comparison.findings}
+    return f.task if not f.pooled or len(groups) == 1 else f"{f.task}:{f.group}"
+
+
+def _measure_more(findings: Sequence[Finding]) -> tuple[str, int] | None:
+    """(task, examples) of the undecided task that needs the fewest examples, rounded up to two digits."""
+    open_ = [f for f in findings if f.state is State.INCONCLUSIVE and not f.pooled and f.needed]
+    if not open_:
+        return None
+    least = min(open_, key=lambda f: f.needed or 0)
+    return least.task, int(text.about(least.needed or 0).replace(",", ""))
+
+
 def _accept_as(f: Finding | None, comparison: Comparison) -> str:
     """The entry of `gate.accepted` that would cover a finding, as YAML in one line."""
     if f is None:
         return ""
-    groups = {g.group for g in comparison.findings}
-    name = f.task if not f.pooled or len(groups) == 1 else f"{f.task}:{f.group}"
+    name = _accept_name(f, comparison)
     quoted = name if _PLAIN_YAML.fullmatch(name) else json.dumps(name[:200], ensure_ascii=False)
     return f'{{task: {quoted}, reason: "…", by: you, expires: YYYY-MM-DD}}'
 

@@ -82,6 +82,8 @@ def _act(seen: CommandSnapshot, command: Command, configuration: Configuration) 
             return [Reply(seen.pull, _marked(seen, replies.status(seen, configuration.commands)))]
         case "baseline" if command.arguments["action"] == "show":
             return [Reply(seen.pull, _marked(seen, replies.baseline(seen)))]
+        case "baseline":
+            return _refresh(seen, command, configuration)
         case "accept":
             return _accept(seen, command, configuration.commands.accept_days)
         case "gate" | "milestones":
@@ -116,7 +118,7 @@ def _act(seen: CommandSnapshot, command: Command, configuration: Configuration) 
 
 def _dispatch(seen: CommandSnapshot, command: Command, configuration: Configuration) -> list[SlashOperation]:
     assert seen.pull is not None
-    workflow = command.verb.workflow or WORKFLOW_OF_REFRESH
+    workflow = command.verb.workflow
     if workflow not in seen.workflows:
         return [
             Reply(seen.pull, _marked(seen, replies.no_workflow(command, workflow, seen.default_branch))),
@@ -147,6 +149,22 @@ def _dispatch(seen: CommandSnapshot, command: Command, configuration: Configurat
         PinHead(f"assay/{command.verb.name}", seen.head_sha, seen.id),
         Record(path, _json(entry).encode() + b"\n", f"Command {command.verb.name} on #{seen.pull}"),
         Dispatch(workflow, seen.default_branch, inputs),
+        React(seen.comment, "rocket"),
+    ]
+
+
+def _refresh(seen: CommandSnapshot, command: Command, configuration: Configuration) -> list[SlashOperation]:
+    """Measure the default branch again and publish it: no code of the pull request runs, so nothing is pinned."""
+    assert seen.pull is not None
+    if WORKFLOW_OF_REFRESH not in seen.workflows:
+        text = replies.no_workflow(command, WORKFLOW_OF_REFRESH, seen.default_branch)
+        return [Reply(seen.pull, _marked(seen, text)), React(seen.comment, "confused")]
+    over = _over_budget(seen, command, configuration)
+    if over:
+        return [Reply(seen.pull, _marked(seen, over)), React(seen.comment, "confused")]
+    return [
+        Dispatch(WORKFLOW_OF_REFRESH, seen.default_branch, ()),
+        Reply(seen.pull, _marked(seen, replies.refreshing(seen))),
         React(seen.comment, "rocket"),
     ]
 

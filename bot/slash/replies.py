@@ -129,6 +129,13 @@ def baseline(seen: CommandSnapshot) -> str:
     )
 
 
+def refreshing(seen: CommandSnapshot) -> str:
+    return (
+        f"Measuring {plain(seen.default_branch, 60)} again; when it is published, `/assay gate` compares with it if it is at "
+        "the merge base of this pull request or before it."
+    )
+
+
 def status(seen: CommandSnapshot, settings: CommandSettings) -> str:
     lines = [f"Head `{seen.head_sha[:12]}`, compared with {plain(seen.base_ref, 60)}."]
     running = [r for r in seen.runs if not r.finished]
