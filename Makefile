@@ -43,10 +43,11 @@ format: $(READY) ## Format the code.
 	$(BIN)/ruff format .
 
 golden: $(READY) ## Rewrite the golden comments after a deliberate change.
-	ASSAY_GOLDEN=write $(BIN)/python -m pytest tests/unit/bot/test_golden.py
+	ASSAY_GOLDEN=write $(BIN)/python -m pytest tests/unit/bot/test_golden.py tests/unit/slash tests/unit/milestones
 
-schema: $(READY) ## Rewrite the published JSON Schema of assay.yml.
+schema: $(READY) ## Rewrite the published JSON Schemas.
 	$(BIN)/assay config schema > docs/assay.schema.json
+	$(BIN)/assay capstone schema > docs/capstone.schema.json
 
 pictures: $(READY) ## Render the golden comments as pages and pictures (needs chromium), and the README's picture.
 	$(BIN)/python -m tests.look $(OUT)/look --png

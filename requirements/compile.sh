@@ -6,7 +6,7 @@ uv=${UV:-.venv/bin/uv}
 compile() {
   local name=$1
   shift
-  "$uv" pip compile --quiet --upgrade pyproject.toml -c requirements/constraints.txt --python-version 3.11 \
+  "$uv" pip compile --quiet --upgrade pyproject.toml requirements/build.in -c requirements/constraints.txt --python-version 3.11 \
     --no-header --no-emit-index-url --no-annotate "$@" -o "requirements/$name.txt"
 }
 compile bot --universal --generate-hashes

@@ -34,7 +34,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
 fi
 key=$({
   cat "$requirements" "$here/pyproject.toml"
-  find "$here"/{baselines,bot,kernels,quant,npu_backend} \( -name '*.py' -o -name '*.j2' \) -print0 | sort -z | xargs -0 cat
+  find "$here"/{baselines,bot,kernels,quant,npu_backend} \( -name '*.py' -o -name '*.j2' -o -name '*.yaml' \) -print0 | sort -z | xargs -0 cat
   "$python" --version
 } | sha256sum | cut -c1-16)
 venv=${RUNNER_TOOL_CACHE:-${RUNNER_TEMP:-/tmp}}/assay/$profile-$key
@@ -52,7 +52,7 @@ if ! made; then
   "$python" -m venv "$venv"
   pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check install)
   "${pip[@]}" "${hashes[@]}" -r "$requirements" >&2
-  "${pip[@]}" --no-deps "$here" >&2
+  "${pip[@]}" --no-deps --no-build-isolation "$here" >&2 # its builder came with the requirements, by hash
   touch "$venv/ready"
 fi
 echo "$venv/bin/assay"
