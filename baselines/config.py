@@ -106,7 +106,7 @@ def parse_configuration(data: bytes, *, origin: str = ".github/assay.yml") -> Co
     Raises `InputError` with one line for what is too large, no plain YAML, or has an unknown key (with the nearest
     known one) or a value out of range.
     """
-    return parse_settings(data, Configuration, origin=origin, example="gate:", page="docs/configuration.md")
+    return parse_settings(data, Configuration, origin=origin, example="gate:", page="`assay config schema`")
 
 
 def parse_settings(data: bytes, model: type[S], *, origin: str, example: str, page: str) -> S:

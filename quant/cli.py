@@ -78,7 +78,7 @@ An interrupted run continues with the same command. Exit codes: 0 measured, 2 ba
 @click.option(
     "--chunk", type=int, default=256, show_default=True, help="Examples per step: of growth, and of resuming."
 )
-@click.option("--cap", type=int, help="The most examples per task [default: all].")
+@click.option("--cap", type=int, help="With --grow: the most examples per task [default: all].")
 @click.option(
     "--base",
     type=click.Path(path_type=Path),
@@ -91,7 +91,9 @@ An interrupted run continues with the same command. Exit codes: 0 measured, 2 ba
     help="Main's checkpoint: examples that --base lacks are measured on it, into OUT.base.",
 )
 @click.option("--base-revision", default="main", show_default=True, help="Revision of a base hub id.")
-@click.option("--base-model", metavar="MODULE:FUNCTION", help="The same for --model.")
+@click.option(
+    "--base-model", metavar="MODULE:FUNCTION", help="With --model: main's model, in place of --base-checkpoint."
+)
 @click.option("--num-fewshot", type=int, help="Few-shot examples [default: the task's own].")
 @click.option("--apply-chat-template", is_flag=True, help="Format prompts with the tokenizer's chat template.")
 @click.option(
@@ -323,7 +325,9 @@ def require(*modules: str) -> None:
     """Raise `InputError` when a package of the `quant` extra is not installed."""
     for name in modules:
         if importlib.util.find_spec(name) is None:
-            raise InputError(f"assay evaluate needs {name}, which is not installed: pip install 'assay-ci[quant]'.")
+            raise InputError(
+                f"assay evaluate needs {name}, which is not installed: pip install 'assay-ci[quant]' (in a clone of assay: '.[quant]')."
+            )
 
 
 def _policy(path: Path | None) -> Policy:

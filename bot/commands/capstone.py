@@ -88,7 +88,7 @@ def lint(path: Path, as_json: bool) -> None:
     raise SystemExit(1 if found else 0)
 
 
-@capstone.command()
+@capstone.command(short_help="Show which milestones are done, open or blocked, and why.")
 @_file
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @_evidence_options
@@ -137,7 +137,10 @@ def status(path: Path, as_json: bool, **options: Any) -> None:
         click.echo(f"{MARKS[item.state]} builds on {shown('; '.join(filter(None, [item.says, item.outcome.reason])))}")
 
 
-@capstone.command(epilog="Exit codes: 0 written, or the table is the same; 1 the table differs; 2 bad input.")
+@capstone.command(
+    short_help="Write the publishable report from evidence.",
+    epilog="Exit codes: 0 written, or the table is the same; 1 the table differs; 2 bad input.",
+)
 @_file
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it.  [default: stdout]")
 @click.option(

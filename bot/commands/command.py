@@ -66,7 +66,7 @@ def answer(event: Path, event_name: str, snapshot: Path | None, dry_run: bool, *
     click.echo(", ".join(type(o).__name__ for o in operations) or "not a command of ours: nothing to do")
 
 
-@command.command()
+@command.command(short_help="Check that a dispatched command may still run.")
 @click.option(
     "--id", "identifier", required=True, metavar="UUID", help="The command's name, as the workflow's input `id` has it."
 )

@@ -13,7 +13,7 @@ def config() -> None:
     """Check an assay.yml, or print its JSON Schema for an editor."""
 
 
-@config.command()
+@config.command(short_help="Read an assay.yml strictly and print what it means.")
 @click.argument("path", type=click.Path(path_type=Path), default=Path(".github/assay.yml"))
 def check(path: Path) -> None:
     """Read an assay.yml strictly and print the policy that it means, defaults included."""

@@ -25,7 +25,7 @@ def evidence() -> None:
     """Import results of other tools, and look at evidence."""
 
 
-@evidence.command()
+@evidence.command(short_help="Show a record, or every example that changed.")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
     "--flips-against",

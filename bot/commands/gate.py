@@ -15,7 +15,10 @@ from assay.bot.options import place_options, policy_option
 
 @click.command(epilog="Exit codes: 0 passed, 1 blocked, 2 not comparable or bad input, 3 a service failed.")
 @click.option(
-    "--head", required=True, metavar="EVIDENCE", help="What is proposed: a folder that assay wrote, or run/ID."
+    "--head",
+    required=True,
+    metavar="EVIDENCE",
+    help="What is proposed: a folder that assay wrote, or run/ID (the artefact of a workflow run).",
 )
 @click.option(
     "--base",
