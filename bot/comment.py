@@ -22,6 +22,7 @@ MARKS = {
     Overall.INVALID: "✗",
     Overall.BROKEN: "✗",
     Overall.INCONCLUSIVE: "?",
+    Overall.ADVISORY: "?",
     Overall.NO_BASELINE: "–",
     Overall.IMPROVED: "✓",
     Overall.EQUIVALENT: "✓",

@@ -5,16 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+from assay.baselines.audit import advise
 from assay.baselines.compare import compare
 from assay.baselines.compare.protocol import ProtocolMismatchError
 from assay.baselines.compare.verdict import Overall, State
 from assay.baselines.config import Configuration, load_configuration
 from assay.baselines.record import Record
+from assay.bot.audits.recorded import tallies_at
+from assay.bot.audits.words import about
 from assay.bot.comment import MARKS, title
 from assay.bot.plan import THIS, supplemented
 from assay.bot.sections import Baseline, Result
 from assay.bot.sections.evaluation import change_header, verdict_words
-from assay.bot.sources import Place, nearest_baseline, resolve
+from assay.bot.sources import Place, nearest_baseline, publication_named, resolve
 from assay.bot.standing import standing
 from assay.bot.text import shown, signed, unmarked
 
@@ -65,9 +68,13 @@ def result_of(
         base_record = supplemented(base_record, [resolve(str(base_supplement), place)])
     common |= {"base": base_record.evidence, "baseline": baseline}
     try:
-        comparison = compare(head, base_record, configuration.gate, datetime.now(UTC).date(), intersect=intersect)
+        compared = compare(head, base_record, configuration.gate, datetime.now(UTC).date(), intersect=intersect)
     except ProtocolMismatchError as error:
         return Result(overall=Overall.MISMATCH, reason=str(error), **common)  # type: ignore[arg-type]
+    published = baseline is not None or publication_named(base or "") is not None
+    advised = advise(compared, head.evidence, tallies_at(place, head.evidence.kind) if published else ())
+    comparison = advised.comparison
+    common["audit"] = about(advised)
     axes, points = standing((str(common["base_name"]), base_record), [(THIS, head)], datetime.now(UTC).date())
     return Result(overall=comparison.overall, comparison=comparison, points=points, axes=axes, **common)  # type: ignore[arg-type]
 

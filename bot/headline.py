@@ -32,6 +32,11 @@ def headline(result: Result) -> str:
             many = any(f.accepted for f in tasks)
             alone = "no other task alone" if many else "no single task"
             return f"{_what(findings)} regressed over {'the other' if many else 'all'} tasks pooled, though on {alone}"
+        case Overall.ADVISORY:
+            open_ = [f for f in findings if f.advised]
+            advised = [f for f in open_ if not f.pooled]
+            where = f"on {_of(advised, tasks)}" if advised else "over all tasks pooled"
+            return f"{_what(open_)} may have regressed {where}: the gate is advisory there{_apart(findings)}"
         case Overall.IMPROVED:
             better = [f for f in tasks if f.state is State.IMPROVED]
             where = f"on {_of(better, tasks)}" if better else "over all tasks pooled"

@@ -12,6 +12,7 @@ from assay.baselines.errors import AssayError, InputError
 from assay.baselines.ledger import Ledger, Publication
 from assay.baselines.ledger.history import baseline
 from assay.baselines.record import Record, read_record, write_record
+from assay.bot.audits.recorded import tallies
 from assay.bot.intake import Intake, take_in
 from assay.bot.milestones.holdings import observe_capstone
 from assay.bot.objects import Pull, Run
@@ -163,6 +164,7 @@ def observe(
             ),
             comments=comments,
             accepted=accepted,
+            audits=tallies(journal, repository.journal_get, kinds),
             acknowledgement=_acknowledgement(conversation, viewer, facts, repository, journal),
             measurements=measurements,
             baselines=baselines,

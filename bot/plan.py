@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from assay.baselines.audit import advise
 from assay.baselines.compare import compare
 from assay.baselines.compare.protocol import ProtocolMismatchError
 from assay.baselines.compare.verdict import Comparison, Conclusion, Overall, conclude, error_rank
@@ -17,6 +18,7 @@ from assay.baselines.errors import InputError
 from assay.baselines.pareto import Axis, Point
 from assay.baselines.record import Record
 from assay.bot import plot
+from assay.bot.audits.words import about
 from assay.bot.comment import BUDGET, CHECK_BUDGET, SUMMARY_BUDGET, Marker, overall, read_marker, render, title
 from assay.bot.milestones import checklist
 from assay.bot.operations import (
@@ -239,7 +241,7 @@ def _judge(
     supplements = [records[d] for d in run.supplements]
     try:
         base = supplemented(records[facts.digest], supplements)
-        comparison = compare(head, base, configuration.gate, snapshot.now.date())
+        compared = compare(head, base, configuration.gate, snapshot.now.date())
     except ProtocolMismatchError as error:
         return _result(run, snapshot, Overall.MISMATCH, head=head, base=facts, records=records, reason=_sentence(error))
     except InputError as error:
@@ -250,7 +252,10 @@ def _judge(
             kind=head.evidence.kind,
             reason=f"No verdict: {own_words(error)}.",
         )
-    return _result(run, snapshot, comparison.overall, head=head, base=facts, records=records, comparison=comparison)
+    advised = advise(compared, head.evidence, snapshot.audits)
+    comparison, audit = advised.comparison, about(advised)
+    result = _result(run, snapshot, comparison.overall, head=head, base=facts, records=records, comparison=comparison)
+    return replace(result, audit=audit) if audit else result
 
 
 def supplemented(base: Record, supplements: Sequence[Record]) -> Record:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from assay.baselines.audit import Tally
 from assay.baselines.evidence import Strict
 from assay.bot.slash.snapshot import AcceptedFacts
 
@@ -154,6 +155,8 @@ class Snapshot(Strict):
     check_name: str = "assay"
     accepted: tuple[AcceptedFacts, ...] = Field(default=(), strict=False)
     """Regressions that people accepted by a command, beside those of the policy."""
+    audits: tuple[Tally, ...] = Field(default=(), strict=False)
+    """What the newest self-audit of each kind says about the gate."""
     acknowledgement: Acknowledgement | None = None
     may_comment: bool = True
     """False for the read-only token that a fork's own workflow gets."""

@@ -23,6 +23,8 @@ class Overall(StrEnum):
 
     REGRESSED = "regressed"
     INCONCLUSIVE = "inconclusive"
+    ADVISORY = "advisory"
+    """Regressed only where the gate alarms too often on identical commits, so that it does not block."""
     IMPROVED = "improved"
     EQUIVALENT = "equivalent"
     NO_BASELINE = "no-baseline"
@@ -84,6 +86,8 @@ class Finding:
     """Smallest drop that these examples would show with the policy's power."""
     clusters: int | None = None
     accepted: Accepted | None = None
+    advisory: bool = False
+    """Self-audits showed that this gate alarms more often than its alpha on identical commits."""
 
     @property
     def name(self) -> str:
@@ -98,7 +102,12 @@ class Finding:
     @property
     def blocks(self) -> bool:
         """Whether this finding fails the gate."""
-        return self.state is State.REGRESSED and self.accepted is None
+        return self.state is State.REGRESSED and self.accepted is None and (self.below_floor or not self.advisory)
+
+    @property
+    def advised(self) -> bool:
+        """Whether this finding would fail the gate if the gate were not advisory."""
+        return self.state is State.REGRESSED and self.accepted is None and not self.blocks
 
 
 @dataclass(frozen=True)
@@ -153,12 +162,15 @@ def over(drop: float, threshold: float) -> bool:
 
 
 def summarise(findings: Sequence[Finding]) -> Overall:
-    """The state of the whole: the worst that is not accepted, and improved only if nothing is undecided."""
-    states = {f.state for f in findings if not (f.state is State.REGRESSED and f.accepted)}
-    if State.REGRESSED in states:
+    """The state of the whole: the worst that is not accepted, and improved only if nothing is undecided. A regression
+    that only an advisory gate sees does not block, and is no pass either."""
+    states = {f.state for f in findings if f.state is not State.REGRESSED}
+    if any(f.blocks for f in findings):
         return Overall.REGRESSED
     if State.INCONCLUSIVE in states:
         return Overall.INCONCLUSIVE
+    if any(f.advised for f in findings):
+        return Overall.ADVISORY
     if State.IMPROVED in states:
         return Overall.IMPROVED
     return Overall.EQUIVALENT
@@ -171,7 +183,7 @@ def conclude(overall: Overall, *, block_inconclusive: bool) -> tuple[Conclusion,
             return Conclusion.FAILURE, 1
         case Overall.INCONCLUSIVE:
             return (Conclusion.ACTION_REQUIRED, 1) if block_inconclusive else (Conclusion.NEUTRAL, 0)
-        case Overall.NO_BASELINE:
+        case Overall.NO_BASELINE | Overall.ADVISORY:
             return Conclusion.NEUTRAL, 0
         case Overall.MISMATCH | Overall.INVALID:
             return Conclusion.FAILURE, 2
@@ -187,6 +199,7 @@ def error_rank(overall: Overall) -> int:
         Overall.EQUIVALENT,
         Overall.IMPROVED,
         Overall.NO_BASELINE,
+        Overall.ADVISORY,
         Overall.INCONCLUSIVE,
         Overall.REGRESSED,
         Overall.BROKEN,

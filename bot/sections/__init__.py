@@ -57,6 +57,8 @@ class Result:
     plot_url: str = ""
     commands: bool = False
     """Whether the repository answers slash commands, so that the section may offer them."""
+    audit: Sequence[str] = ()
+    """What self-audits say about this gate, one phrase each."""
     again: str = ""
     """The command that repeats the comparison on another machine."""
 

@@ -127,7 +127,9 @@ def _row(f: Finding, comparison: Comparison) -> Row:
         change = f"**{change.split(' ', 1)[0]}** {change.split(' ', 1)[1]}"
     counts = f"{f.broke:,} / {f.fixed:,}" if f.broke is not None and f.fixed is not None else "–"
     p = f.p_better if f.state is State.IMPROVED else f.p_worse
-    return Row(name, base, head, change, counts, text.p_value(p), f"{MARK[f.state]} {verdict_words(f)}")
+    return Row(
+        name, base, head, change, counts, text.p_value(p), f"{'?' if f.advised else MARK[f.state]} {verdict_words(f)}"
+    )
 
 
 def verdict_words(f: Finding) -> str:
@@ -137,6 +139,8 @@ def verdict_words(f: Finding) -> str:
         case State.REGRESSED:
             if f.accepted:
                 return f"regressed, accepted until {f.accepted.expires:%Y-%m-%d}"
+            if f.advised:
+                return "regressed; advisory, so it does not block"
             return (
                 f"regressed: below its floor of {f.floor:.3f}" if f.below_floor and f.floor is not None else "regressed"
             )
@@ -176,6 +180,12 @@ def _lead(comparison: Comparison) -> str:
         limit = f"{100 * worst.threshold:g}%" if worst.scale == "loglik" else text.of_points(worst.threshold)
         kind = "rise" if worst.scale == "loglik" else "drop"
         return f"{_moved(worst, comparison)} The policy blocks a {kind} over {limit}."
+    advised = next((f for f in findings if f.advised), next((f for f in comparison.findings if f.advised), None))
+    if advised is not None:
+        return (
+            f"{_moved(advised, comparison)} This gate alarms too often on identical commits, so it is advisory and does "
+            "not block until it recovers. This is not a pass."
+        )
     undecided = [f for f in comparison.findings if f.state is State.INCONCLUSIVE]
     if undecided:
         least = max(undecided, key=lambda f: f.drop)

@@ -1,0 +1,61 @@
+"""What self-audits say, in the words of a report."""
+
+from __future__ import annotations
+
+from assay.baselines.audit import Advised, GateTally, Tally, bounds
+from assay.bot.text import plain, plural
+
+MOST_NAMED = 4
+
+
+def about(advised: Advised) -> tuple[str, ...]:
+    """Phrases for "How it was measured"; none when no self-audit applies."""
+    found = advised.tally
+    if found is None or found.nights == 0:
+        return ()
+    lines = [rate(found)]
+    flipped = flips(found)
+    if flipped:
+        lines.append(flipped)
+    advisory = found.advisory()
+    if advisory:
+        named = "; ".join(_advisory(g) for g in advisory[:MOST_NAMED])
+        more = f"; and {len(advisory) - MOST_NAMED} more" if len(advisory) > MOST_NAMED else ""
+        lines.append(f"Advisory until it recovers, as the rate is shown to be over α {found.alpha:g}: {named}{more}")
+    return tuple(lines)
+
+
+def rate(found: Tally) -> str:
+    """The false alarms of the whole gate, with what they can be at most."""
+    _, high = bounds(found.alarms, found.nights)
+    same = ", every answer of which was the same to the last bit" if found.deterministic else ""
+    return (
+        f"This gate's false alarms on identical commits: {found.alarms} in {plural(found.nights, 'night')}{same} "
+        f"(at most {high:.2g} with 95% confidence)"
+    )
+
+
+def flips(found: Tally) -> str:
+    """The sign-flip audit of the most informative deterministic gate; empty when there is none."""
+    audited = [g for g in found.gates if g.flipped is not None]
+    best = max(audited, key=lambda g: (g.flipped.pairs if g.flipped else 0, g.pooled), default=None)
+    if best is None or best.flipped is None:
+        return ""
+    low, high = bounds(best.flipped.alarms, best.flipped.draws)
+    return (
+        f"Deterministic, so its test is audited by random sign flips: of {plural(best.flipped.pairs, 'real changed example')} "
+        f"of {name(best)}, {best.flipped.alarms} of {best.flipped.draws:,} draws had p under α {found.alpha:g} "
+        f"(a rate of {low:.3f} to {high:.3f}, each bound with 95% confidence)"
+    )
+
+
+def name(gate: GateTally) -> str:
+    """A gate as people read it."""
+    if gate.pooled:
+        return "all tasks pooled" if gate.group == "all" else f"{plain(gate.group, 40)} pooled"
+    return plain(gate.task, 60)
+
+
+def _advisory(gate: GateTally) -> str:
+    low, _ = bounds(gate.alarms, gate.nights)
+    return f"{name(gate)} ({gate.alarms} in {plural(gate.nights, 'night')}, at least {low:.2g} with 95% confidence)"
