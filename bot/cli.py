@@ -20,6 +20,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "comment": ("assay.bot.commands.comment:comment", "Answer on the pull request that a workflow run measured."),
     "command": ("assay.bot.commands.command:command", "Answer slash commands, and check one before it runs."),
     "baseline": ("assay.bot.commands.baseline:baseline", "Publish, list, fetch, compare, verify and prune baselines."),
+    "audit": ("assay.bot.commands.audit:audit", "Count the gate's false alarms: one commit, measured twice."),
+    "drift": ("assay.bot.commands.drift:drift", "Keep one issue open while the branch has regressed."),
     "evidence": ("assay.bot.commands.evidence:evidence", "Import results of other tools, and look at evidence."),
     "config": ("assay.bot.commands.config:config", "Check an assay.yml, or print its JSON Schema."),
     "capstone": (

@@ -5,31 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.integration.audits.place import call as call_assay
+from tests.integration.audits.place import settle
 from tests.integration.bot.stage import Stage
-from tests.loopback.fixtures import REPOSITORY, WRITER
-
-from assay.bot.cli import main
-
-PLACE = ("GITHUB_TOKEN", "GITHUB_API_URL", "GITHUB_SERVER_URL", "ASSAY_LEDGER", "GITHUB_REPOSITORY")
+from tests.loopback.fixtures import WRITER
 
 
 @pytest.fixture(autouse=True)
 def _place(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of a workflow without a token, with a cache and a folder of its own."""
-    for name in PLACE:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("GITHUB_API_URL", stage.github.url)
-    monkeypatch.setenv("GITHUB_SERVER_URL", stage.github.web)
-    monkeypatch.setenv("GITHUB_REPOSITORY", REPOSITORY)
-    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+    settle(stage, tmp_path, monkeypatch)
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(["baseline", *arguments])
-    said = capsys.readouterr()
-    return int(stop.value.code or 0), said.out, said.err
+    return call_assay(capsys, "baseline", *arguments)
 
 
 def test_reading_needs_no_token(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
