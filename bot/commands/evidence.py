@@ -58,9 +58,8 @@ def describe(record: Record) -> None:
     click.echo(f"digest      sha256:{record.digest}")
     click.echo(f"subject     {shown(e.subject.digest)}")
     click.echo(f"commit      {e.provenance.commit or 'unknown'}, measured {e.provenance.created:%Y-%m-%d %H:%M %Z}")
-    click.echo(
-        f"environment {shown(', '.join(filter(None, [e.environment.hardware, e.environment.driver, e.environment.python])))}"
-    )
+    measured_on = ", ".join(filter(None, [e.environment.hardware, e.environment.driver, e.environment.python]))
+    click.echo(f"environment {shown(measured_on) or 'undeclared'}")
     click.echo(f"rows        {e.table.rows if e.table else 0:,}")
     for name, metric in e.metrics.items():
         n = f" · {plural(metric.n, 'example')}" if metric.n else ""
