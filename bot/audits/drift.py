@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.baselines.compare.verdict import Overall
+from assay.baselines.compare.verdict import Overall, error_rank
 from assay.bot.comment import BUDGET, render, title
 from assay.bot.sections import Result
 from assay.bot.text import plain, unmarked
@@ -100,7 +100,8 @@ def _title(results: Sequence[Result], branch: str) -> str:
 
 
 def _words(results: Sequence[Result]) -> str:
-    return unmarked(title(results)).lstrip("✓✗?– ")[:180]
+    worst = max(results, key=lambda r: error_rank(r.overall))
+    return unmarked(title([worst])).lstrip("✓✗?– ")[:180]
 
 
 def _body(results: Sequence[Result], branch: str, kind: str) -> str:

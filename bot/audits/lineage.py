@@ -63,6 +63,7 @@ def _first(
                 max((now - created).total_seconds() / 86400, 0.0),
             ),
             base_name=name,
+            head_name="the newest",
             audit=about(advised),
         )  # fmt: skip
     return None

@@ -48,6 +48,7 @@ class Result:
     baseline: Baseline | None = None
     base_name: str = "main"
     """The base branch, or whatever the base is called."""
+    head_name: str = "this PR"
     reason: str = ""
     """Our own words on why there is no verdict; never text of an artefact."""
     running: str = ""

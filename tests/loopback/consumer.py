@@ -96,7 +96,7 @@ class Consumer:
                 text = re.sub(
                     r"(actions/verify@v1\n        with:\n)", rf"\1          environment: {environment}\n", text
                 )
-                for action in ("comment", "publish-baseline", "command"):
+                for action in ("comment", "publish-baseline", "command", "audit", "drift"):
                     step = f"- uses: acme/assay/actions/{action}@v1"
                     text = text.replace(step, f"{step}\n        with:\n          environment: {environment}")
             (workflows / path.name).write_text(text)
@@ -144,6 +144,14 @@ class Consumer:
         ran = self._act(
             "push", events.push(self.github, self.repo), "assay-publish.yml", run, job_token(contents="write")
         )
+        assert ran.exit_code == expect, ran.log
+        return ran
+
+    def night(self, *, expect: int = 0) -> act.Ran:
+        """What the schedule runs, on main's commit."""
+        run = self.repo.start_run(self.repo.refs["refs/heads/main"], event="schedule", name="assay nightly")
+        token = job_token(contents="write", issues="write")
+        ran = self._act("schedule", events.schedule(self.github, self.repo), "assay-nightly.yml", run, token)
         assert ran.exit_code == expect, ran.log
         return ran
 

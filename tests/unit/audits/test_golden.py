@@ -78,6 +78,7 @@ def against(broke: int, fixed: int, name: str = "the publication before", n: int
         head_sha=HEAD,
         base=base.evidence,
         base_name=name,
+        head_name="the newest",
         baseline=Baseline(f"baseline/main/{BASE[:12]}/evaluation/{'0' * 12}", "0" * 64, BASE, 0, 1.0),
     )
 

@@ -23,6 +23,8 @@ COMMANDS = {
     "publish-baseline": ["baseline", "publish"],
     "command": ["command", "answer"],
     "verify": ["command", "verify"],
+    "audit": ["audit"],
+    "drift": ["drift"],
 }
 OWN = {"environment", "github-token", "artifact", "retention-days", "base-branch"}
 """Inputs of the action itself: where assay is installed, the token, the upload, and `base: published`."""
