@@ -241,7 +241,7 @@ def _judge(
     supplements = [records[d] for d in run.supplements]
     try:
         base = supplemented(records[facts.digest], supplements)
-        compared = compare(head, base, configuration.gate, snapshot.now.date())
+        compared = compare(head, base, configuration.gate, snapshot.now.date(), some_tasks=run.asked)
     except ProtocolMismatchError as error:
         return _result(run, snapshot, Overall.MISMATCH, head=head, base=facts, records=records, reason=_sentence(error))
     except InputError as error:

@@ -66,6 +66,8 @@ class Measurement(Strict):
     """Digests of its valid head evidence, one of each kind."""
     supplements: tuple[str, ...] = Field(default=(), strict=False)
     """Digests of base rows that it measured because the baseline lacked them."""
+    asked: bool = False
+    """Whether a command asked for it, and perhaps for fewer tasks than the baseline has."""
     problem: str = ""
     """Why its artefact cannot be used, in our own words; nothing of it is then shown."""
 

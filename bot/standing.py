@@ -49,7 +49,7 @@ def standing(
 def _paired(other: Record, base: Record, today: date) -> tuple[Value, Value] | None:
     """The base's score on the common examples, and the other's relative to it; None when the two cannot be paired."""
     try:
-        findings = [f for f in compare(other, base, _ALL_TASKS, today).findings if f.scale == "binary"]
+        findings = [f for f in compare(other, base, _ALL_TASKS, today, some_tasks=True).findings if f.scale == "binary"]
     except InputError:
         return None
     whole = next((f for f in findings if f.pooled), findings[0] if len(findings) == 1 else None)

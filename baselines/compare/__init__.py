@@ -17,11 +17,19 @@ from assay.baselines.record import Record
 
 
 def compare(
-    head: Record, base: Record, policy: Policy, today: date, *, intersect: bool = False, max_flips: int = MAX_FLIPS
+    head: Record,
+    base: Record,
+    policy: Policy,
+    today: date,
+    *,
+    intersect: bool = False,
+    some_tasks: bool = False,
+    max_flips: int = MAX_FLIPS,
 ) -> Comparison:
     """Compare two records of one kind under a policy, by the comparator of that kind.
 
-    `intersect` compares the common part of imported results; `max_flips` bounds the listed examples of each direction.
+    `intersect` compares the common part of imported results; `some_tasks` lets the head have fewer tasks than the base,
+    as when a command asked for one of them; `max_flips` bounds the listed examples of each direction.
     """
     kind = head.evidence.kind
     if base.evidence.kind != kind:
@@ -37,5 +45,7 @@ def compare(
         raise InputError(f"evidence of kind {kind!r} is unknown to this assay: update it.") from None
     if not hasattr(module, "compare"):
         raise InputError(f"evidence of kind {kind!r} is unknown to this assay: update it.")
-    comparison: Comparison = module.compare(head, base, policy, today, intersect=intersect, max_flips=max_flips)
+    comparison: Comparison = module.compare(
+        head, base, policy, today, intersect=intersect, some_tasks=some_tasks, max_flips=max_flips
+    )
     return comparison

@@ -34,7 +34,14 @@ class _Wanted:
 
 
 def compare(
-    head: Record, base: Record, policy: Policy, today: date, *, intersect: bool = False, max_flips: int = MAX_FLIPS
+    head: Record,
+    base: Record,
+    policy: Policy,
+    today: date,
+    *,
+    intersect: bool = False,
+    some_tasks: bool = False,
+    max_flips: int = MAX_FLIPS,
 ) -> Comparison:
     """Head against base.
 
@@ -43,7 +50,7 @@ def compare(
     the same seeded order than the base is compared on those; `intersect` allows any common part of undeclared results.
     """
     base_rows, head_rows = check_rows(base.rows, "base"), check_rows(head.rows, "head")
-    tasks, warnings = _common_tasks(base_rows, head_rows)
+    tasks, warnings = _common_tasks(base_rows, head_rows, some_tasks)
     check_protocol(base.evidence, head.evidence, tasks)
     if UNDECLARED in (base.evidence.protocol, head.evidence.protocol):
         warnings.append("how the results were measured is undeclared, so that agreement could not be checked")
@@ -80,15 +87,16 @@ def compare(
     )
 
 
-def _common_tasks(base: pa.Table, head: pa.Table) -> tuple[set[str], list[str]]:
-    """Tasks to compare. A task that only the head has is named; one that the head dropped refuses the comparison."""
+def _common_tasks(base: pa.Table, head: pa.Table, some: bool) -> tuple[set[str], list[str]]:
+    """Tasks to compare. A task that only the head has is named; one that the head dropped refuses the comparison, unless
+    only `some` were asked for."""
     before = {name[0] for name in pairing.series_names(base)}
     after = {name[0] for name in pairing.series_names(head)}
     if not before & after:
         raise InputError(
             f"base and head share no task (base has {_some(before)}, head has {_some(after)}): evaluate the same tasks."
         )
-    if before - after:
+    if before - after and not some:
         raise InputError(
             f"the head has no results for {_some(before - after)}, which the base has: evaluate the same tasks."
         )

@@ -121,7 +121,9 @@ def evaluation_minutes(arguments: Mapping[str, str]) -> float:
     return 3 + tasks * int(arguments.get("examples") or 1000) / 200
 
 
-_TASKS = Argument("tasks", "tasks to measure, separated by commas; those of the policy if left out", "word", read=names)
+_TASKS = Argument(
+    "tasks", "tasks to measure, separated by commas; those of the workflow if left out", "word", read=names
+)
 _EXAMPLES = Argument("examples", "examples for each task", default="1000", read=whole(1, 1_000_000))
 
 VERBS: tuple[Verb, ...] = (

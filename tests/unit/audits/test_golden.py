@@ -18,6 +18,7 @@ from assay.bot.audits.drift import plan as plan_drift
 from assay.bot.operations import CloseCheck, CreateComment
 from assay.bot.plan import plan
 from assay.bot.sections import Baseline, Result
+from assay.bot.snapshot import Snapshot
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "audits"
 
@@ -59,7 +60,10 @@ def test_comment(name: str, nights: int, alarms: dict[str, int], same: bool) -> 
     policy = Policy.model_validate({"threshold": 0.5})
     found = compare(head, base, policy, NOW.date())
     audits = (tallied(found, protocol_digest(head.evidence), nights, alarms, same=same),)
-    planned = plan(made.snapshot.model_copy(update={"audits": audits}), made.records)
+    snapshot = made.snapshot.model_copy(update={"audits": audits})
+    planned = plan(snapshot, made.records)
+    kept = Snapshot.model_validate_json(snapshot.model_dump_json())  # what `assay simulate` replays
+    assert plan(kept, made.records).operations == planned.operations
     [close] = [o for o in planned.operations if isinstance(o, CloseCheck)]
     [comment] = [o for o in planned.operations if isinstance(o, CreateComment)]
     assert close.conclusion == ("neutral" if name == "advisory" else "failure")
@@ -79,7 +83,7 @@ def against(broke: int, fixed: int, name: str = "the publication before", n: int
         base=base.evidence,
         base_name=name,
         head_name="the newest",
-        baseline=Baseline(f"baseline/main/{BASE[:12]}/evaluation/{'0' * 12}", "0" * 64, BASE, 0, 1.0),
+        baseline=Baseline(f"baseline/main/{BASE[:12]}/evaluation/{'0' * 12}", "0" * 64, BASE, None, 1.0),
     )
 
 

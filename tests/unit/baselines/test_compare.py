@@ -305,6 +305,9 @@ def test_tasks_may_be_added_but_not_dropped() -> None:
     assert any("new has no baseline yet" in w for w in found.warnings)
     with pytest.raises(InputError, match="no results for u"):
         compare(evaluation({"t": head}), evaluation({"t": base, "u": base}), policy(), TODAY)
+    both_tasks = evaluation({"t": base, "u": base})
+    asked = compare(evaluation({"t": head}), both_tasks, policy(), TODAY, some_tasks=True)
+    assert [f.task for f in asked.findings] == ["t"]
     with pytest.raises(InputError, match="share no task"):
         compare(evaluation({"a": head}), evaluation({"b": base}), policy(), TODAY)
 
