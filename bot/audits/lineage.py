@@ -27,8 +27,8 @@ def results_of(
     newest, *earlier = sorted(dated, key=lambda p: (str(p.created), p.tag), reverse=True)[:window]
     head = ledger.fetch(newest)
     others = [p for p in earlier if p.sha12 != newest.sha12]
-    previous = _first(ledger, head, others, policy, tallies, "the publication before")
-    oldest = _first(ledger, head, others[::-1], policy, tallies, "the oldest of the window")
+    previous = _first(ledger, newest, head, others, policy, tallies, "the publication before")
+    oldest = _first(ledger, newest, head, others[::-1], policy, tallies, "the oldest of the window")
     found = [r for r in (previous, oldest) if r is not None]
     same = (
         len(found) == 2 and found[0].baseline and found[1].baseline and found[0].baseline.tag == found[1].baseline.tag
@@ -37,7 +37,13 @@ def results_of(
 
 
 def _first(
-    ledger: Ledger, head: Record, candidates: list[Publication], policy: Policy, tallies: Iterable[Tally], name: str
+    ledger: Ledger,
+    newest: Publication,
+    head: Record,
+    candidates: list[Publication],
+    policy: Policy,
+    tallies: Iterable[Tally],
+    name: str,
 ) -> Result | None:
     """The comparison with the first candidate that allows one."""
     now = datetime.now(UTC)
@@ -59,11 +65,12 @@ def _first(
             head_digest=head.digest,
             base=base.evidence,
             baseline=Baseline(
-                publication.tag, base.digest, base.evidence.provenance.commit or "", 0,
+                publication.tag, base.digest, base.evidence.provenance.commit or "", None,
                 max((now - created).total_seconds() / 86400, 0.0),
             ),
             base_name=name,
             head_name="the newest",
             audit=about(advised),
+            again=f"assay baseline diff {publication.tag} {newest.tag}",
         )  # fmt: skip
     return None

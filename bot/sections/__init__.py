@@ -26,7 +26,8 @@ class Baseline:
     tag: str
     digest: str
     commit: str
-    distance: int
+    distance: int | None
+    """Commits between the merge base and it; None where no merge base chose it."""
     age_days: float
 
 
