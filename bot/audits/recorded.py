@@ -1,11 +1,14 @@
-"""The self-audits that the journal holds."""
+"""What the journal says to a comparison: self-audits, and regressions that people accepted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import date
 
 from assay.baselines.audit import PATH, WINDOW, Night, Tally, newest_of, parse_night
+from assay.baselines.config import Configuration
 from assay.baselines.errors import InputError
+from assay.bot.slash import entries
 from assay.bot.sources import Place
 
 
@@ -26,6 +29,16 @@ def tallies_at(place: Place, kind: str) -> tuple[Tally, ...]:
         return ()
     github = place.github()
     return tallies(github.journal_list(), github.journal_get, [kind])
+
+
+def accepting_at(place: Place, configuration: Configuration, today: date) -> Configuration:
+    """The configuration with what people accepted by a command, as the bot reads it."""
+    if place.ledger_folder is not None or place.repository is None:
+        return configuration
+    github = place.github()
+    accepted = entries.as_policy(entries.accepted(github.journal_list(), github.journal_get, today))
+    gate = configuration.gate.model_copy(update={"accepted": [*configuration.gate.accepted, *accepted]})
+    return configuration.model_copy(update={"gate": gate})
 
 
 def nights(paths: Iterable[str], read: Callable[[str], bytes | None], kind: str) -> list[Night]:

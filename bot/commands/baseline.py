@@ -198,15 +198,20 @@ def diff(base: str, head: str, policy: Path | None, intersect: bool, as_json: bo
       assay baseline diff base head                                                             (folders)
 
     BASE and HEAD are tags, folders that assay wrote, or run/ID. The verdict is the bot's: the same comparison under
-    the same policy.
+    the same policy; against a tag also with what people accepted by a command, and with advisory gates.
     """
+    from datetime import UTC, datetime
+
     from assay.baselines.compare.verdict import conclude
+    from assay.bot.audits.recorded import accepting_at
     from assay.bot.gate import configuration_at, print_table, result_of
     from assay.bot.report import to_json
     from assay.bot.sources import resolve
 
-    configuration = configuration_at(policy)
     where = _place(place)
+    configuration = configuration_at(policy)
+    if publication_named(base) is not None:
+        configuration = accepting_at(where, configuration, datetime.now(UTC).date())
     result = result_of(resolve(head, where), base, None, "main", configuration, where, intersect)
     conclusion, code = conclude(result.overall, block_inconclusive=configuration.gate.on_inconclusive == "block")
     if as_json:

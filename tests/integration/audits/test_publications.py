@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from tests.integration.audits.place import call as call_assay
 from tests.integration.audits.place import settle
 from tests.integration.bot.stage import Stage
-from tests.loopback.fixtures import WRITER
+from tests.loopback.fixtures import WRITER, client
 
 
 @pytest.fixture(autouse=True)
@@ -121,3 +123,19 @@ def test_prune_refuses_a_folder_and_asks_for_a_policy(tmp_path: Path, capsys: py
     assert "no retention policy" in call(capsys, "prune")[2]
     code, _, err = call(capsys, "prune", "--keep", "1", "--ledger", str(tmp_path))
     assert (code, "knows no pull requests" in err) == (2, True)
+
+
+def test_diff_knows_what_was_accepted_by_a_command(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    assert stage.publication is not None
+    worse = stage.publish(stage.head, record=stage.record(stage.head, broke=60))
+    name = "01234567-89ab-cdef-0123-456789abcdef"
+    expires = (datetime.now(UTC) + timedelta(days=30)).date().isoformat()
+    entry = {
+        "id": name, "task": "mmlu", "reason": "it ships", "by": "ada", "expires": expires, "pull": 1,
+        "created": "2026-11-30T09:00:00Z",
+    }  # fmt: skip
+    client(stage.github).journal_put(f"accepted/{expires}/{name}.json", json.dumps(entry).encode(), "Accept")
+    code, out, _ = call(capsys, "diff", stage.publication.tag, worse.tag)
+    assert (code, "accepted until" in out) == (0, True)
+    stage.react(run := stage.measured(broke=60))
+    assert stage.verdict(run) == ("completed", "success")
