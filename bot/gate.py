@@ -8,7 +8,7 @@ from pathlib import Path
 from assay.baselines.audit import advise
 from assay.baselines.compare import compare
 from assay.baselines.compare.protocol import ProtocolMismatchError
-from assay.baselines.compare.verdict import Overall, State
+from assay.baselines.compare.verdict import Overall
 from assay.baselines.config import Configuration, load_configuration
 from assay.baselines.record import Record
 from assay.bot.audits.recorded import tallies_at
@@ -123,7 +123,7 @@ def print_table(result: Result) -> None:
             f"{f.head:.{digits if percent else 3}f}",
             f"{change}{percent} ({low}, {high})",
             f"{f.broke}/{f.fixed}" if f.broke is not None else "–",
-            f"{f.p_better if f.state is State.IMPROVED else f.p_worse:.2g}",
+            f"{f.p:.2g}",
             Text(
                 verdict_words(f),
                 style={"regressed": "red", "improved": "green", "inconclusive": "yellow"}.get(f.state.value, ""),

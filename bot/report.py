@@ -47,9 +47,7 @@ def to_junit(result: Result, *, block_inconclusive: bool) -> str:
         case = ET.SubElement(
             suite, "testcase", classname=_xml(f"assay.{result.kind}.{f.group}"), name=_xml(f.name), time="0"
         )
-        words = _xml(
-            f"{verdict_words(f)}: {f.base:.6g} to {f.head:.6g}, p = {f.p_better if f.state is State.IMPROVED else f.p_worse:.4g}, n = {f.n}"
-        )
+        words = _xml(f"{verdict_words(f)}: {f.base:.6g} to {f.head:.6g}, p = {f.p:.4g}, n = {f.n}")
         if f.blocks or (f.state is State.INCONCLUSIVE and block_inconclusive):
             failures += 1
             ET.SubElement(case, "failure", message=words, type=f.state.value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -39,7 +40,7 @@ class Story:
     def assay(self, *arguments: str, cwd: Path | None = None, expect: int = 0) -> str:
         """Run one `assay` command as a user would, show it, and check its exit code."""
         shown = re.sub(
-            r"\b([0-9a-f]{7})[0-9a-f]{33}\b", r"\1", " ".join(a.replace(f"{self.folder}/", "") for a in arguments)
+            r"\b([0-9a-f]{7})[0-9a-f]{33}\b", r"\1", shlex.join(a.replace(f"{self.folder}/", "") for a in arguments)
         )
         console.print(f"[dim]$[/] [bold]assay[/] {escape(shown)}", soft_wrap=True)
         done = subprocess.run(

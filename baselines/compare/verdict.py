@@ -100,6 +100,11 @@ class Finding:
         return self.floor is not None and self.head < self.floor and not self.below_floor
 
     @property
+    def p(self) -> float:
+        """One-sided p of the change in the direction that was seen: of worse for a drop, of better for a gain."""
+        return self.p_worse if self.drop >= 0 else self.p_better
+
+    @property
     def blocks(self) -> bool:
         """Whether this finding fails the gate."""
         return self.state is State.REGRESSED and self.accepted is None and (self.below_floor or not self.advisory)

@@ -126,9 +126,8 @@ def _row(f: Finding, comparison: Comparison) -> Row:
     if f.state in (State.REGRESSED, State.IMPROVED):
         change = f"**{change.split(' ', 1)[0]}** {change.split(' ', 1)[1]}"
     counts = f"{f.broke:,} / {f.fixed:,}" if f.broke is not None and f.fixed is not None else "–"
-    p = f.p_better if f.state is State.IMPROVED else f.p_worse
     return Row(
-        name, base, head, change, counts, text.p_value(p), f"{'?' if f.advised else MARK[f.state]} {verdict_words(f)}"
+        name, base, head, change, counts, text.p_value(f.p), f"{'?' if f.advised else MARK[f.state]} {verdict_words(f)}"
     )
 
 
@@ -213,7 +212,7 @@ def _lead(comparison: Comparison) -> str:
 def _moved(f: Finding, comparison: Comparison, least_of: int = 0) -> str:
     name = _pool_name(f, comparison).capitalize() if f.pooled else text.plain(f.task, 60)
     label = f"**{name}**"
-    p = f" ({text.p_phrase(f.p_worse if f.drop >= 0 else f.p_better)})"
+    p = f" ({text.p_phrase(f.p)})"
     lead = "The least favourable of them, " if least_of > 1 else ""
     if f.scale == "loglik":
         if f.change == 0:
