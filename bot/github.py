@@ -7,6 +7,7 @@ which the caller observes again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -91,16 +92,34 @@ class GitHub:
         self.server_url = server_url.rstrip("/")
         self.repository = connection.get_repo(repository)
         self._rest = Rest(connection, repository, patience or _patience_of(connection))
+        self._facts: Mapping[str, Any] | None = None
+        self._login: str | None = None
+        self._listed: dict[str, str] | None = None
+
+    def remember(self, facts: Any) -> None:
+        """Take what an event or another reply says of this repository as known, so that it is not asked for."""
+        if (
+            isinstance(facts, dict)
+            and facts.get("full_name") == self.name
+            and facts.keys() >= {"private", "default_branch"}
+        ):
+            self._facts = facts
+
+    def _fact(self, name: str) -> Any:
+        if self._facts is None:
+            self._facts = dict(self._rest.get("", f"read the repository {self.name}"))
+        return self._facts[name]
 
     # -- people and pull requests ------------------------------------------------------------------------------------
 
     def viewer_login(self, default: str = "github-actions[bot]") -> str:
         """The login that this token comments as; `default` for an installation token, which may not ask."""
-        try:
-            data = self._rest.get("/user", "read the token's own login")
-        except Forbidden:
-            return default
-        return str(data["login"])
+        if self._login is None:
+            try:
+                self._login = str(self._rest.get("/user", "read the token's own login")["login"])
+            except Forbidden:
+                self._login = ""
+        return self._login or default
 
     def permission(self, login: str) -> str:
         """`admin`, `write`, `read` or `none`: what the collaborator endpoint says (maintain counts as write)."""
@@ -117,11 +136,13 @@ class GitHub:
     @property
     def private(self) -> bool:
         """True for private and internal repositories, whose raw files other people's browsers cannot load."""
-        return bool(self._rest.get("", f"read the repository {self.name}")["private"])
+        return bool(self._fact("private"))
 
     def pull(self, number: int) -> Pull:
         """One pull request."""
-        return pull_of(self._rest.get(f"/pulls/{number}", f"read pull request {number}"))
+        data = self._rest.get(f"/pulls/{number}", f"read pull request {number}")
+        self.remember(data["base"]["repo"])
+        return pull_of(data)
 
     def pulls_for_head(self, sha: str, head_owner: str | None = None) -> list[Pull]:
         """Open pull requests whose head is exactly `sha`, lowest number first.
@@ -131,7 +152,10 @@ class GitHub:
         """
         operation = f"find the pull requests of {sha[:12]}"
         try:
-            pulls = [pull_of(item) for item in self._rest.pages(f"/commits/{sha}/pulls", operation)]
+            items = self._rest.pages(f"/commits/{sha}/pulls", operation)
+            for item in items:
+                self.remember(item["base"]["repo"])
+            pulls = [pull_of(item) for item in items]
         except ServiceError as error:
             if not isinstance(error, Forbidden) and " 422 " not in str(error):
                 raise
@@ -143,6 +167,33 @@ class GitHub:
         if head_owner is not None:
             found = [pull for pull in found if (pull.head_repository or "").partition("/")[0] == head_owner]
         return sorted(found, key=lambda pull: pull.number)
+
+    def pulls_of_run(self, run: Run, head_owner: str | None = None) -> list[Pull]:
+        """The same for the head of a run, as far as the run itself names them: no request. None from forks are there.
+
+        GitHub's description of a workflow run: "pull requests that are open with a `head_sha` or `head_branch` that
+        matches"; those with another head are left out here.
+        """
+        if run.head_repository != self.name or head_owner not in {None, self.name.partition("/")[0]}:
+            return []
+        return [
+            Pull(
+                number=pull.number,
+                state="open",
+                title="",
+                author="",
+                draft=False,
+                head_sha=pull.head_sha,
+                head_ref=pull.head_ref,
+                head_repository=self.name,
+                base_sha=pull.base_sha,
+                base_ref=pull.base_ref,
+                base_repository=self.name,
+                html_url=f"{self.server_url}/{self.name}/pull/{pull.number}",
+            )
+            for pull in sorted(run.pulls, key=lambda pull: pull.number)
+            if pull.head_sha == run.head_sha
+        ]
 
     def merge_base(self, base: str, head: str) -> str:
         """Full SHA of the best common ancestor of two commits."""
@@ -283,7 +334,7 @@ class GitHub:
 
     def default_branch(self) -> str:
         """The branch whose workflow files may be dispatched."""
-        return str(self._rest.get("", f"read the repository {self.name}")["default_branch"])
+        return str(self._fact("default_branch"))
 
     def workflow_files(self, ref: str) -> list[str]:
         """Names of the workflow files at a branch; empty when there are none."""
@@ -330,7 +381,9 @@ class GitHub:
         The journal is append-only: writing the same bytes again changes nothing, other bytes under the same path are an
         `InputError`. Concurrent writers each get their commit. Raises `Forbidden` without `contents: write`.
         """
-        journal.write(self._rest, path, data, message)
+        there = self._listed or {}
+        if there.get(path) != journal.blob_name(data):
+            journal.write(self._rest, path, data, message, new=self._listed is not None and path not in there)
         return self.journal_url(path)
 
     def journal_replace(self, path: str, data: bytes, message: str) -> str:
@@ -347,7 +400,8 @@ class GitHub:
                 if error.status in {404, 409}:
                     return []
                 raise
-            return sorted(str(item["path"]) for item in data["tree"] if item["type"] == "blob")
+            self._listed = {str(item["path"]): str(item["sha"]) for item in data["tree"] if item["type"] == "blob"}
+            return sorted(self._listed)
 
     def journal_url(self, path: str) -> str:
         """Where people's browsers load a file of the journal (as themselves, when the repository is private)."""

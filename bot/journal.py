@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import random
 from typing import Any
+from urllib.parse import quote
 
 from github import GithubException
 
@@ -15,15 +17,21 @@ from assay.bot.rest import Rest
 BRANCH = "assay-journal"
 ATTEMPTS = 12
 MAX_PAUSE_S = 8.0
+MAX_PUT_BYTES = 1 << 20
 
 
-def write(rest: Rest, path: str, data: bytes, message: str, *, replace: bool = False) -> None:
+def write(rest: Rest, path: str, data: bytes, message: str, *, replace: bool = False, new: bool = False) -> None:
     """Commit one file on top of the branch; begin again when another writer was faster or a reply was lost.
+
+    A file that is believed to be `new` is first put there by one request, which GitHub refuses where there is such a file
+    (it wants the old content's name then), no branch yet, or another writer in the way.
 
     Blobs, trees and commits that no branch names are nothing that anyone sees, so a writer may die anywhere; the branch
     moves only by fast-forward, so of two writers at once the slower one starts from the other's commit. Writing the same
     bytes again changes nothing; other bytes are an `InputError` unless `replace`.
     """
+    if new and len(data) <= MAX_PUT_BYTES and _put(rest, path, data, message):
+        return
     last: ServiceError | None = None
     for attempt in range(ATTEMPTS):
         if attempt:
@@ -43,6 +51,25 @@ def write(rest: Rest, path: str, data: bytes, message: str, *, replace: bool = F
         except ServiceError as error:  # no fast-forward, or made by another writer meanwhile, or the reply was lost
             last = error
     raise last or ServiceError("GitHub could not append to the journal: run this again.")
+
+
+def blob_name(data: bytes) -> str:
+    """The name that Git gives to this content (Git's object format: SHA-1 over `blob <length>`, a NUL and the bytes)."""
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def _put(rest: Rest, path: str, data: bytes, message: str) -> bool:
+    """Put a new file; False when that may not have happened, so that the long way, which looks first, is taken."""
+    body = {"message": message, "content": base64.b64encode(data).decode(), "branch": BRANCH}
+    try:
+        rest.send("PUT", f"/contents/{quote(path)}", body, f"store {path}", once=True)
+    except Forbidden as error:
+        if error.status != 404:
+            raise
+        return False
+    except ServiceError:
+        return False
+    return True
 
 
 def _tip(rest: Rest) -> str | None:

@@ -85,6 +85,19 @@ class Run:
     html_url: str
     head_repository: str | None
     head_branch: str | None
+    pulls: tuple[RunPull, ...] = ()
+    """Open pull requests of this repository's own branches that have its head or branch; none from forks."""
+
+
+@dataclass(frozen=True)
+class RunPull:
+    """What a workflow run says of an open pull request, as it is when the run is asked for."""
+
+    number: int
+    head_sha: str
+    head_ref: str
+    base_ref: str
+    base_sha: str
 
 
 @dataclass(frozen=True)
@@ -167,6 +180,11 @@ def run_of(data: Mapping[str, Any]) -> Run:
         html_url=data["html_url"],
         head_repository=repository["full_name"] if repository else None,
         head_branch=data.get("head_branch"),
+        pulls=tuple(
+            RunPull(p["number"], p["head"]["sha"], p["head"]["ref"], p["base"]["ref"], p["base"]["sha"])
+            for p in data.get("pull_requests") or ()
+            if p["head"]["repo"]["id"] == p["base"]["repo"]["id"] == data["repository"]["id"]
+        ),
     )
 
 

@@ -37,7 +37,7 @@ ARTIFACT_PREFIX = "assay-"
 MAX_ARTIFACT_BYTES = 512 << 20
 MAX_ARTIFACTS = 8
 MAX_RUNS = 30
-MAX_RIVALS = 5
+MAX_RIVALS = 2
 MEASURING_EVENTS = ("pull_request", "workflow_dispatch")
 
 
@@ -51,6 +51,7 @@ class Repository(Protocol):
     def private(self) -> bool: ...
     def viewer_login(self, default: str = ...) -> str: ...
     def pulls_for_head(self, sha: str, head_owner: str | None = None) -> list[Pull]: ...
+    def pulls_of_run(self, run: Run, head_owner: str | None = None) -> list[Pull]: ...
     def pull(self, number: int) -> Pull: ...
     def merge_base(self, base: str, head: str) -> str: ...
     def issue_comments(self, number: int) -> list[Any]: ...
@@ -117,31 +118,35 @@ def observe(
         "event": facts,
         "check_name": check_name,
     }
-    checks = repository.checks(facts.head_sha, check_name)
+    opening = facts.action in ("requested", "in_progress")
+    everything = repository.checks(facts.head_sha, check_name if opening else None)
+    checks = [check for check in everything if check.name == check_name]
     check = own_check(checks, facts)
     if check is not None:
         common |= {"check_id": check.id, "check_completed": check.status == "completed"}
     common["check_runs"] = tuple(sorted({n for c in checks if (n := _run_of(c.external_id)) is not None}))
-    if facts.action in ("requested", "in_progress"):
+    if opening:
         return [(Snapshot(**common), {})]
-    run = repository.run(facts.run_id) if facts.run_id else None
+    listed = repository.workflow_runs(head_sha=facts.head_sha)
+    run = _own_run(repository, facts, listed)
     if run is not None and run.event not in MEASURING_EVENTS:
         return []
     if run is not None and facts.command:
         run = replace(run, head_sha=facts.head_sha)  # GitHub names the commit of the workflow's file
     owner = (run.head_repository or "").partition("/")[0] if run is not None and not facts.command else ""
-    pulls = repository.pulls_for_head(facts.head_sha, owner or None)
+    pulls = repository.pulls_of_run(run, owner or None) if run is not None else []
+    pulls = pulls or repository.pulls_for_head(facts.head_sha, owner or None)
     records: dict[str, Record] = {}
     journal = repository.journal_list()
     sent = _dispatched(repository, journal, facts.head_sha)
-    measurements = _measurements(repository, facts, run, common["check_runs"], sent, store, max_bytes, records)
+    reported = {n for c in everything if (n := _run_of(c.external_id)) is not None} | {r.id for r in sent}
+    runs = {r.id: r for r in listed if r.event == "pull_request"} | {r.id: r for r in sent}
+    measurements = _measurements(repository, facts, run, runs, reported, store, max_bytes, records)
     if not pulls:
         return [(Snapshot(**common, measurements=measurements), records)]
     common["private"] = repository.private
-    # Only apps have checks: where the token may not ask for its own login, the app of its check is who it comments as.
-    viewer = (
-        repository.viewer_login(f"{check.app}[bot]") if check is not None and check.app else repository.viewer_login()
-    )
+    # Only apps have checks: the app of the check that the same workflow opened is who it comments as.
+    viewer = f"{check.app}[bot]" if check is not None and check.app else repository.viewer_login()
     accepted = entries.accepted(journal, repository.journal_get, common["now"].date())
     found = []
     for pull in pulls:
@@ -226,38 +231,48 @@ def _measurements(
     repository: Repository,
     facts: EventFacts,
     this: Run | None,
-    sharing: Collection[int],
-    sent: Sequence[Run],
+    runs: dict[int, Run],
+    reported: Collection[int],
     store: Path,
     max_bytes: int,
     records: dict[str, Record],
 ) -> tuple[Measurement, ...]:
     """The runs at the head that measure something: the one that set us off, and every other that left our artefacts.
 
-    A head can have hundreds of runs that are none of ours, and each costs a request. So the one that set us off comes
-    first, then those with a check of ours, then others of the same workflow, then the newest.
+    A head can have hundreds of runs that are none of ours, and each costs a request. A run of ours has a check of ours,
+    under whatever name, since it was requested, or will have one when its own report looks at all of them. So the one that
+    set us off comes first, then those with a check, then others of the same workflow, the newest first; and a workflow's
+    runs from before one that left evidence are passed over, for they decide nothing.
     """
-    runs = {r.id: r for r in repository.workflow_runs(head_sha=facts.head_sha) if r.event == "pull_request"}
-    runs |= {r.id: r for r in sent}
     if this is not None:
         runs[this.id] = this
 
-    def first(run: Run) -> tuple[bool, bool, bool, int]:
-        return run.id == facts.run_id, run.id in sharing, this is not None and run.path == this.path, run.id
+    def first(run: Run) -> tuple[bool, bool, int]:
+        return run.id == facts.run_id, run.id in reported, run.id
 
-    found = []
-    for run in sorted(runs.values(), key=first, reverse=True)[:MAX_RUNS]:
+    def ours(run: Run) -> bool:
+        return run.id in {facts.run_id, *reported} or (this is not None and run.path == this.path)
+
+    found: list[Measurement] = []
+    for run in sorted(filter(ours, runs.values()), key=first, reverse=True)[:MAX_RUNS]:
+        if any(m.evidence and m.workflow == (run.name or run.path)[:200] and m.run_id > run.id for m in found):
+            continue
         finished = run.status == "completed" or run.id == facts.run_id
         artifacts = (
             [a for a in repository.artifacts(run.id) if a.name.startswith(ARTIFACT_PREFIX) and not a.expired]
             if finished
             else []
         )
-        same = this is not None and run.path == this.path
-        if run.id not in {facts.run_id, *sharing} and not artifacts and not same:
-            continue
         found.append(_measurement(repository, run, artifacts, finished, store, max_bytes, records))
     return tuple(sorted(found, key=lambda m: m.run_id, reverse=True))
+
+
+def _own_run(repository: Repository, facts: EventFacts, listed: Sequence[Run]) -> Run | None:
+    """The run that set us off: from the list of the head's runs, where that is as new as the event."""
+    for run in listed:
+        if run.id == facts.run_id and run.status == "completed" and run.attempt >= (facts.attempt or 1):
+            return run
+    return repository.run(facts.run_id) if facts.run_id else None
 
 
 def _dispatched(repository: Repository, journal: Sequence[str], head_sha: str) -> list[Run]:
@@ -321,6 +336,7 @@ def _measurement(
         head_sha=run.head_sha,
         finished=finished,
         conclusion=run.conclusion,
+        asked=run.event == "workflow_dispatch",
         evidence=tuple(r.digest for r in intake.heads),
         supplements=tuple(r.digest for r in intake.supplements),
         problem=problem,

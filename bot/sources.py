@@ -33,8 +33,8 @@ class Place:
     api_url: str = "https://api.github.com"
     server_url: str = "https://github.com"
 
-    def ledger(self) -> Ledger:
-        """The ledger. Raises `InputError` when neither a folder nor a repository is named."""
+    def ledger(self, *, public: bool = False) -> Ledger:
+        """The ledger; `public` when the repository is known to be. Raises `InputError` when none is named."""
         if self.ledger_folder is not None:
             if self.ledger_folder.exists() and not self.ledger_folder.is_dir():
                 raise InputError(
@@ -43,7 +43,7 @@ class Place:
             return DirectoryLedger(self.ledger_folder)
         from assay.baselines.ledger.release import ReleaseLedger
 
-        return ReleaseLedger(self.github().repository, cache_folder())
+        return ReleaseLedger(self.github().repository, cache_folder(), public=public)
 
     def github(self) -> GitHub:
         """The repository over the API."""

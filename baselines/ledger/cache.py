@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedRandom
 from pathlib import Path
 from urllib.parse import urljoin
@@ -41,6 +41,8 @@ class Remote:
     size: int
     sha256: str
     """The digest, or the beginning of it that is known."""
+    page: str = ""
+    """The same file where anyone may load it, asked first and without `headers`; what it gives is verified as all is."""
 
 
 class Cache:
@@ -88,7 +90,7 @@ class Cache:
             if sys.platform != "win32":  # another process may be at the same file: wait, then find its bytes complete
                 fcntl.flock(stream, fcntl.LOCK_EX)
             for again in (True, False):
-                self._fill(remote, stream)
+                self._fill(remote if again else replace(remote, page=""), stream)
                 if _digest(stream).startswith(remote.sha256):
                     break
                 stream.truncate(0)
@@ -143,6 +145,8 @@ class Cache:
 
     def _open(self, remote: Remote, offset: int) -> requests.Response:
         ranged = {"Range": f"bytes={offset}-"} if offset else {}
+        if remote.page and (shown := self._shown(remote, ranged)) is not None:
+            return shown
         reply = self._session.get(
             remote.url, headers={**remote.headers, **ranged}, stream=True, timeout=TIMEOUT_S, allow_redirects=False
         )
@@ -155,6 +159,20 @@ class Cache:
             line = f"GitHub gives no {remote.name}: {reply.status_code}; check the token's `contents: read`."
             raise Forbidden(line, reply.status_code)
         return reply
+
+    def _shown(self, remote: Remote, ranged: Mapping[str, str]) -> requests.Response | None:
+        """The file from its public address; None when it is not to be had there (a server that asks people to sign in)."""
+        headers = {"User-Agent": "assay", "Accept-Encoding": "identity", **ranged}
+        try:
+            reply = self._session.get(remote.page, headers=headers, stream=True, timeout=TIMEOUT_S)
+        except requests.RequestException:
+            return None
+        length = reply.headers.get("Content-Length")
+        whole = reply.status_code == 200 and length in {None, str(remote.size)}
+        if (whole or reply.status_code == 206) and not reply.headers.get("Content-Type", "").startswith("text/html"):
+            return reply
+        reply.close()
+        return None
 
 
 def _digest(stream: BufferedRandom) -> str:

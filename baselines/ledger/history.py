@@ -10,6 +10,7 @@ are the same.
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from assay.baselines.ledger.service import again, speaking
 LIMIT = 5_000
 """Commits to look back. A baseline further away than this measures another program."""
 PER_PAGE = 100
+FULL = re.compile(r"[0-9a-f]{40}")
 
 
 class Complete(Protocol):
@@ -62,13 +64,17 @@ def baseline(ledger: Complete, branch: str, kind: str, ancestry: Iterable[str]) 
 def history(repository: Repository, sha: str, *, limit: int = LIMIT) -> Iterator[str]:
     """Full SHAs of `sha` and its ancestors over the commits API, nearest first, a page at a time as they are consumed.
 
-    GitHub lists commits as `git log` does: newest first, all parents followed.
+    GitHub lists commits as `git log` does: newest first, all parents followed. A full SHA heads its own history, so that
+    it is given before anything is asked: where it was published itself, nothing is.
     """
+    known = FULL.fullmatch(sha) is not None
+    if known:
+        yield sha
     for page in range(1, -(-limit // PER_PAGE) + 1):
         with speaking(f"list the history of {sha[:12]}"):
             data = _get(repository, "/commits", {"sha": sha, "per_page": PER_PAGE, "page": page})
             commits = [str(item["sha"]) for item in data]
-        yield from commits
+        yield from commits[1:] if known and page == 1 and commits[:1] == [sha] else commits
         if len(commits) < PER_PAGE:
             return
 

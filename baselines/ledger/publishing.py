@@ -63,16 +63,25 @@ class Releases:
             found = [parse_tag(str(ref["ref"])) for ref in refs]
         return [tag for tag in found if tag is not None and tag.branch == branch]
 
-    def times(self, tags: set[str]) -> tuple[dict[str, datetime | None], bool]:
-        """When releases were published, by tag, among the newest ones; and whether that was all that there are."""
-        found: dict[str, datetime | None] = {}
-        with speaking("list releases"):
-            for page in range(1, TIMED_PAGES + 1):
+    def newest(self, branch: str) -> tuple[dict[str, Json], list[Publication], bool]:
+        """The newest published releases by tag, the branch's publications, and whether all of these have their release there.
+
+        One page with every release in it says which tags there are; only where there are more are the tags asked for.
+        """
+        found: dict[str, Json] = {}
+        tags: list[Publication] | None = None
+        for page in range(1, TIMED_PAGES + 1):
+            with speaking("list releases"):
                 listed = self.ask("GET", "/releases", parameters={"per_page": PER_PAGE, "page": page})
-                found |= {str(item["tag_name"]): moment(item) for item in listed if not item["draft"]}
-                if len(listed) < PER_PAGE or tags <= found.keys():
-                    return found, True
-        return found, False
+                found |= {str(item["tag_name"]): item for item in listed if not item["draft"]}
+            if len(listed) < PER_PAGE:
+                there = [parse_tag(tag) for tag in found]
+                return found, [tag for tag in there if tag is not None and tag.branch == branch], True
+            if tags is None:
+                tags = self.tags(branch)
+            if {publication.tag for publication in tags} <= found.keys():
+                return found, tags, True
+        return found, tags or [], False
 
     def published(self, tag: str) -> Json | None:
         """The release of a tag; drafts have none."""
@@ -227,13 +236,14 @@ class Releases:
                         if error.status != 404:
                             raise
 
-    def remote(self, asset: Json, sha256: str) -> Remote:
-        """How to download an asset of which the digest, or its beginning, is known."""
+    def remote(self, asset: Json, sha256: str, *, public: bool = False) -> Remote:
+        """How to download an asset of which the digest, or its beginning, is known; `public`: anyone may."""
         headers = {"Accept": "application/octet-stream", "User-Agent": "assay"}
         requester = self._repository.requester
         if requester.auth is not None:
             requester.auth.authentication(headers)
-        return Remote(str(asset["url"]), headers, str(asset["name"]), int(asset["size"]), sha256)
+        page = str(asset.get("browser_download_url") or "") if public else ""
+        return Remote(str(asset["url"]), headers, str(asset["name"]), int(asset["size"]), sha256, page)
 
     def ask(self, method: str, path: str, **arguments: Any) -> Any:
         """The body of a reply below the repository's address, raising as PyGithub does."""

@@ -37,7 +37,8 @@ class ReleaseLedger:
     """Publications as releases of `repository`; downloads are kept below `cache`.
 
     Reading a public repository needs no token, publishing needs `contents: write`. `session` downloads (by
-    default one with the connection's own retries); `pause` waits (seconds).
+    default one with the connection's own retries); `pause` waits (seconds). Where the repository is known to be `public`,
+    assets are downloaded from the address that people use, which is no request to the API.
     """
 
     def __init__(
@@ -46,10 +47,15 @@ class ReleaseLedger:
         cache: Path,
         session: requests.Session | None = None,
         pause: Callable[[float], None] = time.sleep,
+        *,
+        public: bool = False,
     ) -> None:
         self._cache = Cache(cache, session or _session(repository), pause)
         self._releases = Releases(repository, self._cache, pause)
         self._pause = pause
+        self._public = public
+        self._listed: dict[str, list[Publication]] = {}
+        self._known: dict[str, Json] = {}
 
     def publish(
         self, record: Record, branch: str, *, folder: Path | None = None, extras: Mapping[str, bytes] | None = None
@@ -60,6 +66,7 @@ class ReleaseLedger:
         """
         publication = publication_of(record, branch)
         commit = record.evidence.provenance.commit or ""
+        self._forget()
         with pieces(record, folder, extras or {}) as found:
             last: ServiceError | None = None
             for attempt in range(ATTEMPTS):
@@ -76,31 +83,52 @@ class ReleaseLedger:
             raise last or ServiceError(f"GitHub could not publish {publication.tag}: run this again.")
 
     def publications(self, branch: str, kind: str | None = None) -> list[Publication]:
-        """See `Ledger`. Usually two requests: the branch's tags, and the newest releases for their times.
+        """See `Ledger`. One request where the repository has under a hundred releases; more are asked for their tags too.
+
+        What was listed is remembered until this object publishes or removes.
 
         A tag without its release (an interrupted prune) is left out. Beyond the newest few hundred releases `created`
         is None, except where it is needed to choose: when a commit has several publications of a kind.
         """
-        found = [tag for tag in self._releases.tags(branch) if kind in {None, tag.kind}]
-        if not found:
-            return []
-        times, all_seen = self._releases.times({publication.tag for publication in found})
+        found = self._listed.get(branch)
+        if not found:  # that there is nothing is asked again: somebody may be publishing the first
+            found = self._listed[branch] = self._list(branch)
+        return [publication for publication in found if kind in {None, publication.kind}]
+
+    def _list(self, branch: str) -> list[Publication]:
+        releases, found, all_seen = self._releases.newest(branch)
+        self._known |= {
+            publication.tag: releases[publication.tag] for publication in found if publication.tag in releases
+        }
         shared = Counter((publication.sha12, publication.kind) for publication in found)
         known = []
         for publication in found:
-            if publication.tag in times:
-                known.append(replace(publication, created=times[publication.tag]))
+            if publication.tag in releases:
+                known.append(replace(publication, created=moment(releases[publication.tag])))
             elif all_seen:
                 continue
             elif shared[publication.sha12, publication.kind] == 1:
                 known.append(publication)
-            elif (release := self._releases.published(publication.tag)) is not None:
+            elif (release := self._published(publication)) is not None:
                 known.append(replace(publication, created=moment(release)))
         return known
 
+    def _published(self, publication: Publication) -> Json | None:
+        """The release of a publication, as it was listed or else as it is: once published it never changes."""
+        if publication.tag not in self._known:
+            release = self._releases.published(publication.tag)
+            if release is None:
+                return None
+            self._known[publication.tag] = release
+        return self._known[publication.tag]
+
+    def _forget(self) -> None:
+        self._listed.clear()
+        self._known.clear()
+
     def complete(self, publication: Publication) -> bool:
         """True when the tag still has its release (a prune that was interrupted leaves a tag alone)."""
-        return self._releases.published(publication.tag) is not None
+        return self._published(publication) is not None
 
     def fetch(self, publication: Publication) -> Record:
         """See `Ledger`. A record that was fetched before is read from the cache, without the network."""
@@ -110,7 +138,7 @@ class ReleaseLedger:
                 return self._read(publication, place)
             except InputError:
                 self._cache.drop(publication.digest12)
-        release = self._releases.published(publication.tag)
+        release = self._published(publication)
         if release is None:
             raise InputError(
                 f"{publication.tag} has no release: it was pruned; choose another baseline or publish again."
@@ -126,6 +154,7 @@ class ReleaseLedger:
 
     def remove(self, publication: Publication) -> None:
         """Delete a publication whole: its release, then its tag. What is gone already is no error."""
+        self._forget()
         with speaking(f"remove {publication.tag}"):
             release = self._releases.published(publication.tag)
             if release is not None:
@@ -151,7 +180,7 @@ class ReleaseLedger:
             raise InputError(f"{publication.tag} lacks {name}: it was not made by assay; delete it and publish again.")
         if asset["size"] > limit:
             raise InputError(f"{name} of {publication.tag} is {asset['size']:,} bytes; assay reads at most {limit:,}.")
-        self._cache.get(self._releases.remote(asset, sha256), folder / name)
+        self._cache.get(self._releases.remote(asset, sha256, public=self._public), folder / name)
 
 
 def _session(repository: Repository) -> requests.Session:

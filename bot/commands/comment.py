@@ -91,11 +91,13 @@ def comment(
     facts = event_facts(event_name, payload)
     place = Place(ledger, repository, github_token, api_url, server_url)
     github: GitHub = place.github()
+    repository_facts = payload.get("repository")
+    github.remember(repository_facts)
     title = str(dict(payload.get("workflow_run") or {}).get("display_title") or "")  # type: ignore[call-overload]
     facts = redirect(facts, title, github)
     if facts.command:
         check_name = check_name_of(entry_of(facts.command, github).verb)
-    shelf = place.ledger()
+    shelf = place.ledger(public=isinstance(repository_facts, dict) and repository_facts.get("private") is False)
     with tempfile.TemporaryDirectory(prefix="assay-") as folder:
         if dry_run:
             found = observe(

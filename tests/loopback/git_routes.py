@@ -223,6 +223,31 @@ def contents(request: Request) -> Reply:
     return Reply(200, listed)
 
 
+@route("PUT", REPO + "/contents/{path}", "contents")
+def put_contents(request: Request) -> Reply:
+    """A commit of one file on a branch that exists; without the old content's `sha` only a new file is made."""
+    repo, objects, path = request.repo, request.repo.objects, request.params["path"].strip("/")
+    branch = request.json.get("branch", repo.default_branch)
+    name = f"refs/heads/{branch}"
+    if name not in repo.refs:
+        raise Refusal(404, f"Branch {branch} not found")
+    tip = repo.refs[name]
+    files = dict(objects.files(objects.commit(tip).tree))
+    if path in files and request.json.get("sha") is None:
+        raise Refusal(422, 'Invalid request.\n\n"sha" wasn\'t supplied.')
+    if path in files and request.json["sha"] != files[path]:
+        raise Refusal(409, f"{path} does not match {request.json['sha']}")
+    status = 200 if path in files else 201
+    files[path] = objects.put("blob", base64.b64decode(request.json["content"]))
+    tree = objects.put_tree(files)
+    sha = objects.put_commit(
+        tree, (tip,), request.json["message"], request.world.now(), request.login, "bot@example.invalid"
+    )
+    repo.refs[name] = sha
+    content = request.payloads.content(repo, path, branch, files[path])
+    return Reply(status, {"content": content, "commit": request.payloads.git_commit(repo, objects.commit(sha))})
+
+
 @route("GET", REPO + "/branches/{branch}", "contents")
 def branch(request: Request) -> Reply:
     repo, name = request.repo, request.params["branch"]

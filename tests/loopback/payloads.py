@@ -275,7 +275,7 @@ class Payloads:
                 "base": {"ref": issue.base_ref, "sha": issue.base_sha, "repo": self._small(repo)},
             }
             for number, issue in repo.issues.items()
-            if issue.head and issue.head == (repo.full_name, run.head_branch) and run.head_repository == repo.full_name
+            if issue.state == "open" and issue.head == (repo.full_name, run.head_branch) and run.head_repository == repo.full_name
         ]  # fmt: skip
         return {
             "id": run.id, "node_id": node("WorkflowRun", run.id), "name": run.name, "path": run.path,

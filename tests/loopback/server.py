@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from . import conversation_routes, git_routes, release_routes  # noqa: F401 - they register the routes
 from .description import Description, description
@@ -25,6 +25,7 @@ API = "/api/v3"
 UPLOADS = "/api/uploads"
 STORAGE = "/_storage"
 ARTIFACTS = "/_artifacts"
+DOWNLOAD = r"/(?P<name>[\w.-]+/[\w.-]+)/releases/download/(?P<tag>.+)/(?P<asset>[^/]+)"
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,8 @@ class Loopback:
             return self._stored(path, headers), None
         if path.startswith(ARTIFACTS):
             return self._artifact(method, path, data, overwrite=query.get("overwrite") == "true"), None
+        if (shown := re.fullmatch(DOWNLOAD, path)) is not None and method == "GET":
+            return self._shown(shown["name"], unquote(shown["tag"]), shown["asset"]), None
         base = next((prefix for prefix in (API, UPLOADS) if path.startswith(prefix + "/")), None)
         found = find(method, path.removeprefix(base)) if base else None
         if found is None:
@@ -159,6 +162,15 @@ class Loopback:
                 found = [repo.artifacts[int(number)].data] if int(number) in repo.artifacts else []
             if found:
                 return _ranged(found[0], headers.get("Range"))
+        return Reply(404, raw=b"not found")
+
+    def _shown(self, name: str, tag: str, asset: str) -> Reply:
+        """The address of an asset that people use: a redirect to storage for public repositories, else nothing."""
+        repo = self.world.repositories.get(name)
+        for release in repo.published(tag) if repo is not None and not repo.private else ():
+            for found in release.assets.values():
+                if found.name == asset and found.state == "uploaded":
+                    return Reply(302, raw=b"", headers={"Location": f"{self.storage}/assets/{found.id}?signature=abc"})
         return Reply(404, raw=b"not found")
 
     def _artifact(self, method: str, path: str, data: bytes, *, overwrite: bool) -> Reply:

@@ -10,7 +10,7 @@ from tests.loopback.fixtures import client, patience
 
 from assay.baselines.errors import AssayError, ServiceError
 
-REQUESTS = {"requested": 2, "completed": 40}
+REQUESTS = {"requested": 2, "completed": 25}
 """No fewer than the requests of an undisturbed run below; a test keeps it so."""
 
 
