@@ -61,6 +61,7 @@ benchmarks: $(READY) ## Measure the figures again (about an hour), then rewrite 
 	$(BIN)/python -m benchmarks.compare --out docs/results/compare.json
 	$(BIN)/python -m benchmarks.startup --out docs/results/startup.json
 	$(BIN)/python -m benchmarks.storage --out docs/results/storage.json
+	$(BIN)/python -m benchmarks.flows --out docs/results/flows.json
 	$(BIN)/python benchmarks/sequential.py --runs 4000 --out docs/results/sequential.json
 	$(BIN)/python benchmarks/truth.py --runs 2000 --out docs/results/truth.json
 	$(MAKE) figures

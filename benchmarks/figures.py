@@ -18,7 +18,7 @@ the command above it and this page from `make figures`. Ratios are taken within 
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([INTRODUCTION, *_compare(), *_startup(), *_sequential(), *_storage(), *_truth()])
+    return "\n".join([INTRODUCTION, *_compare(), *_startup(), *_sequential(), *_storage(), *_truth(), *_flows()])
 
 
 def _load(name: str) -> dict[str, Any]:
@@ -114,6 +114,24 @@ def _truth() -> list[str]:
             [row] = [r for r in rows if (r["n"], r["drop"], r["gate"]) == (n, drop, gate)]
             cells.append(" / ".join(f"{100 * row[k]:.0f}" for k in ("blocked", "passed", "inconclusive")))
         lines.append(f"| {n:,} | {100 * drop:g} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _flows() -> list[str]:
+    document = _load("flows")
+    lines = [
+        "## API calls of each flow, and events planned per second\n",
+        "The real commands against the loopback GitHub of the tests, in a public repository; the pull request has 57 tasks and",
+        "14,042 examples, and three baselines are published where a plot is drawn. A call is a request to the API or its upload",
+        "host. Downloads are what storage serves, and the public addresses that redirect to it. In a private repository each file",
+        "of a baseline costs one call more.\n",
+        "```\npython -m benchmarks.flows --out docs/results/flows.json\n```\n",
+        "| flow | calls | of these, writes | downloads |\n|---|---:|---:|---:|",
+    ]
+    lines += [f"| {r['flow']} | {r['calls']} | {r['writes']} | {r['downloads']} |" for r in document["calls"]]
+    lines.append("\nFrom a snapshot to its operations, comment rendered, one process, per second of CPU:\n")
+    lines.append("| golden scene | events planned per second |\n|---|---:|")
+    lines += [f"| {r['scene']} | {r['per_second']:.0f} |" for r in document["planned"]]
     return [*lines, ""]
 
 
