@@ -67,6 +67,7 @@ def publish(
     """
     from assay.baselines.record import read_record
     from assay.bot.badge import badge, badge_path
+    from assay.bot.gate import configuration_at
     from assay.bot.intake import is_supplement
 
     record = read_record(evidence)
@@ -75,7 +76,7 @@ def publish(
             f"{evidence} holds supplementary rows of another baseline: publish the record of an evaluation of this commit."
         )
     place = Place(ledger, repository, github_token, api_url, server_url)
-    picture = badge(record.evidence) if with_badge else None
+    picture = badge(record.evidence) if with_badge and configuration_at(None).comment.badge else None
     extras = {"badge.svg": picture.encode()} if picture else {}
     publication = place.ledger().publish(record, branch, folder=evidence, extras=extras)
     if picture and ledger is None:
