@@ -42,7 +42,7 @@ format: $(READY) ## Format the code.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-golden: $(READY) ## Rewrite the golden comments after a deliberate change.
+golden: $(READY) ## Rewrite the golden comments and replies after a deliberate change.
 	ASSAY_GOLDEN=write $(BIN)/python -m pytest tests/unit/bot/test_golden.py tests/unit/slash tests/unit/milestones tests/unit/audits
 
 schema: $(READY) ## Rewrite the published JSON Schemas.

@@ -124,7 +124,7 @@ def observe(
     check = own_check(checks, facts)
     if check is not None:
         common |= {"check_id": check.id, "check_completed": check.status == "completed"}
-    common["check_runs"] = tuple(sorted({n for c in checks if (n := _run_of(c.external_id)) is not None}))
+    common["check_runs"] = tuple(sorted({n for c in checks if (n := run_of(c.external_id)) is not None}))
     if opening:
         return [(Snapshot(**common), {})]
     listed = repository.workflow_runs(head_sha=facts.head_sha)
@@ -139,7 +139,7 @@ def observe(
     records: dict[str, Record] = {}
     journal = repository.journal_list()
     sent = _dispatched(repository, journal, facts.head_sha)
-    reported = {n for c in everything if (n := _run_of(c.external_id)) is not None} | {r.id for r in sent}
+    reported = {n for c in everything if (n := run_of(c.external_id)) is not None} | {r.id for r in sent}
     runs = {r.id: r for r in listed if r.event == "pull_request"} | {r.id: r for r in sent}
     measurements = _measurements(repository, facts, run, runs, reported, store, max_bytes, records)
     if not pulls:
@@ -210,7 +210,7 @@ def own_check(checks: Iterable[Any], facts: EventFacts) -> Any | None:
     return max((c for c in checks if c.external_id == wanted), key=lambda c: c.id, default=None)
 
 
-def _run_of(external: str) -> int | None:
+def run_of(external: str) -> int | None:
     """The run that an `external_id` of ours names."""
     run, _, attempt = external.partition("-")
     return int(run) if run.isdecimal() and attempt.isdecimal() else None

@@ -12,6 +12,7 @@ import click
 from assay.bot.options import place_options
 
 if TYPE_CHECKING:
+    from assay.bot.slash.snapshot import CommandSnapshot
     from assay.bot.sources import Place
 
 
@@ -46,24 +47,31 @@ def answer(event: Path, event_name: str, snapshot: Path | None, dry_run: bool, *
     """
     from assay.baselines.ledger.history import history
     from assay.bot.event import read_event
-    from assay.bot.slash.observe import comment_facts, observe
-    from assay.bot.slash.perform import perform
-    from assay.bot.slash.plan import plan
+    from assay.bot.slash.observe import comment_facts
+    from assay.bot.slash.reaction import answer as react
     from assay.bot.slash.simulation import describe
+
+    def keep(seen: CommandSnapshot) -> None:
+        if snapshot is not None:
+            snapshot.mkdir(parents=True, exist_ok=True)
+            (snapshot / "command.json").write_text(seen.model_dump_json(indent=1) + "\n")
 
     where = _place(place)
     github = where.github()
     facts = comment_facts(event_name, read_event(event))
-    seen = observe(facts, github, where.ledger(), lambda sha: history(github.repository, sha))
-    if snapshot is not None:
-        snapshot.mkdir(parents=True, exist_ok=True)
-        (snapshot / "command.json").write_text(seen.model_dump_json(indent=1) + "\n")
-    operations = plan(seen)
+    operations = react(
+        facts,
+        github,
+        where.ledger(),
+        lambda sha: history(github.repository, sha),
+        lambda head: rebuild(head, where),
+        keep=keep,
+        dry_run=dry_run,
+    )
     if dry_run:
         click.echo(describe(operations))
-        return
-    perform(operations, github, lambda head: rebuild(head, where))
-    click.echo(", ".join(type(o).__name__ for o in operations) or "not a command of ours: nothing to do")
+    else:
+        click.echo(", ".join(type(o).__name__ for o in operations) or "not a command of ours: nothing to do")
 
 
 @command.command(short_help="Check that a dispatched command may still run.")
@@ -101,10 +109,12 @@ def rebuild(head_sha: str, place: Place) -> None:
     """Write the report of a head again, as its newest finished measurement would."""
     from assay.baselines.ledger.history import history
     from assay.bot.reaction import react
+    from assay.bot.slash.observe import measuring_runs
     from assay.bot.snapshot import EventFacts
 
     github = place.github()
-    runs = [r for r in github.workflow_runs(head_sha=head_sha) if r.event == "pull_request" and r.status == "completed"]
+    ours = measuring_runs(github, head_sha)
+    runs = [r for r in github.workflow_runs(head_sha=head_sha) if r.id in ours and r.status == "completed"]
     if not runs:
         return
     run = max(runs, key=lambda r: r.id)

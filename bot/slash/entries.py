@@ -89,9 +89,12 @@ def accepted(paths: Iterable[str], read: Callable[[str], bytes | None], today: d
         try:
             entry = json.loads(data or b"")
             entry.pop("schema_version", None)
-            found.append(AcceptedFacts.model_validate(entry))
-        except (ValueError, AttributeError, ValidationError):
+            facts = AcceptedFacts.model_validate(entry)
+            as_policy([facts])  # what the policy cannot hold would refuse every report
+        except (ValueError, AttributeError, TypeError, ValidationError):
             continue
+        if facts.expires == path.split("/")[1]:
+            found.append(facts)
     return tuple(found)
 
 

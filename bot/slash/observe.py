@@ -10,6 +10,7 @@ from typing import Any
 from assay.baselines.errors import AssayError, InputError
 from assay.baselines.ledger import Ledger
 from assay.baselines.ledger.history import baseline
+from assay.bot.observe import run_of
 from assay.bot.slash import entries, replies
 from assay.bot.slash.line import BadLine, read_line
 from assay.bot.slash.snapshot import CommandSnapshot, RunFacts
@@ -58,7 +59,7 @@ def observe(
         "now": now,
         "id": identifier or str(uuid.uuid4()),
     }
-    if not _may_be_ours(facts):
+    if not may_be_ours(facts):
         return CommandSnapshot(**seen)
     number = int(facts["pull"])
     pull = repository.pull(number)
@@ -90,7 +91,8 @@ def observe(
     return CommandSnapshot(**seen)
 
 
-def _may_be_ours(facts: Mapping[str, Any]) -> bool:
+def may_be_ours(facts: Mapping[str, Any]) -> bool:
+    """Whether a comment may hold a command, before anything is asked of GitHub."""
     if facts["action"] != "created" or facts["bot"] or facts["pull"] is None:
         return False
     try:
@@ -99,10 +101,16 @@ def _may_be_ours(facts: Mapping[str, Any]) -> bool:
         return True
 
 
+def measuring_runs(repository: Any, head_sha: str) -> set[int]:
+    """Runs of a head that have a check of ours: other workflows of the repository are none of our business."""
+    return {found for check in repository.checks(head_sha) if (found := run_of(check.external_id)) is not None}
+
+
 def _runs(repository: Any, number: int, head_sha: str, paths: list[str]) -> tuple[RunFacts, ...]:
     """Runs of the head, and runs that commands dispatched for it, newest first."""
     commands = entries.commands_at(paths, number, head_sha)
-    runs = [(run, "") for run in repository.workflow_runs(head_sha=head_sha) if run.event == "pull_request"]
+    ours = measuring_runs(repository, head_sha)
+    runs = [(run, "") for run in repository.workflow_runs(head_sha=head_sha) if run.id in ours]
     if commands:
         sent = repository.workflow_runs(event="workflow_dispatch")
         runs += [(run, found) for run in sent if (found := entries.command_of(run.title)) in commands]

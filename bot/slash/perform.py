@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.baselines.compare.verdict import Conclusion
 from assay.baselines.errors import AssayError, ServiceError
 from assay.baselines.ledger.service import ReplyLost
 from assay.bot.slash import replies
+from assay.bot.slash.line import PREFIX
 from assay.bot.slash.operations import Cancel, Dispatch, PinHead, React, Record, Reply, Report, Rerun, SlashOperation
 
 
@@ -46,10 +48,11 @@ def perform(operations: Sequence[SlashOperation], repository: Any, report: Calla
                     repository.rerun(operation.run)
                 case Report():
                     report(operation.head_sha)
-    except AssayError as error:
-        _say(repository, operations, reply, str(error))
+    except Exception as error:
+        why = words_of(error)
+        _say(repository, operations, reply, why)
         if check is not None:
-            _close(repository, check, str(error))
+            _close(repository, check, why)
         if comment is not None:
             _react(repository, comment, "confused")
         raise
@@ -106,3 +109,24 @@ def _close(repository: Any, check: int, why: str) -> None:
         )
     except ServiceError:
         return
+
+
+def words_of(error: Exception) -> str:
+    """What a reply says of an error: our own one line, or only its kind when it was not foreseen."""
+    return (
+        str(error) if isinstance(error, AssayError) else f"an unexpected {type(error).__name__}; the run's log has it"
+    )
+
+
+def apologise(facts: Mapping[str, Any], repository: Any, error: Exception) -> None:
+    """Say that a command could not even be looked at. Comments that are no command of ours get no word."""
+    from assay.bot.slash.observe import may_be_ours
+
+    if not may_be_ours(facts) or not str(facts["body"]).startswith(PREFIX):
+        return  # a bare verb may be meant for another bot
+    marker = replies.marker(int(facts["comment"]), str(uuid.uuid4()))
+    _react(repository, int(facts["comment"]), "confused")
+    try:
+        repository.create_comment(int(facts["pull"]), f"{marker}\n{replies.failed(words_of(error))}\n")
+    except ServiceError:
+        return  # GitHub takes no words at all; the error itself is raised

@@ -43,7 +43,7 @@ def plan(seen: CommandSnapshot) -> list[SlashOperation]:
     except BadLine as error:
         verb = line.verb if (line := _verb_of(seen.body, bare)) else ""
         return _refused(seen, replies.bad_line(str(error), BY_NAME.get(verb)))
-    if not allowed(command.verb, command, seen.permission):
+    if not allowed(command, seen.permission):
         return _refused(seen, replies.denied(command, seen.permission))
     if not seen.open:
         return _refused(seen, replies.closed())

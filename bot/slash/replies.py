@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 from assay.baselines.config import CommandSettings
 from assay.bot.slash.snapshot import CommandSnapshot, RunFacts
-from assay.bot.slash.verbs import BY_NAME, VERBS, Command, Verb
+from assay.bot.slash.verbs import BY_NAME, VERBS, Command, Verb, needed
 from assay.bot.text import code, plain
 
 _MARKER = re.compile(r"^<!-- assay command=([0-9a-f-]{36}) comment=(\d+) -->")
@@ -36,7 +36,7 @@ def unknown_verb(topic: str) -> str:
 
 
 def denied(command: Command, permission: str) -> str:
-    return f"`{command.verb.name}` needs {command.verb.permission} permission on this repository; yours is {plain(permission, 20)}."
+    return f"`{command.verb.name}` needs {needed(command)} permission on this repository; yours is {plain(permission, 20)}."
 
 
 def closed() -> str:

@@ -81,9 +81,10 @@ def whole(low: int, high: int) -> Callable[[str], str]:
 
     def read(text: str) -> str:
         digits = text.replace(",", "").replace("_", "")
-        if not digits.isascii() or not digits.isdigit() or not low <= int(digits[:12]) <= high:
+        digits = digits.lstrip("0") or digits[:1]
+        if not digits.isascii() or not digits.isdigit() or len(digits) > 12 or not low <= int(digits) <= high:
             raise BadLine(f"{text[:20]!r} is no whole number from {low:,} to {high:,}")
-        return str(int(digits))
+        return digits
 
     return read
 
@@ -239,10 +240,15 @@ def understand(line: Line) -> Command:
     return Command(verb, {**defaults, **found})
 
 
-def allowed(verb: Verb, command: Command, permission: str) -> bool:
-    """Whether somebody with this permission on the repository may use the command; refreshing a baseline takes write."""
-    needed = "write" if verb.name == "baseline" and command.arguments.get("action") == "refresh" else verb.permission
-    return RANK.get(permission, 0) >= RANK[needed]
+def needed(command: Command) -> Permission:
+    """The permission that a command takes; refreshing a baseline takes write, showing it read."""
+    refresh = command.verb.name == "baseline" and command.arguments.get("action") == "refresh"
+    return "write" if refresh else command.verb.permission
+
+
+def allowed(command: Command, permission: str) -> bool:
+    """Whether somebody with this permission on the repository may use the command."""
+    return RANK.get(permission, 0) >= RANK[needed(command)]
 
 
 def _known(verb: Verb, key: str, kind: str) -> Argument:

@@ -47,10 +47,6 @@ def test_accepting_turns_the_check_green_and_every_report_says_so(consumer: Cons
     assert consumer.checks(number) == [("assay", "completed", "failure")]
     day = (datetime.now(UTC).date() + timedelta(days=30)).isoformat()
     consumer.say(number, f'/assay accept toy reason="ships to 4 GB phones | `rm -rf /`" expires={day} up-to=3')
-    assert (
-        names(consumer.comments(number)) == ["## ✓ Accuracy is not blocked: toy regressed, and that was accepted"]
-        or True
-    )
     assert consumer.checks(number)[-1][2] == "success", consumer.comment(number)
     assert "ships to 4 GB phones" in consumer.comment(number)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ from tests.loopback import Loopback, Repository, events, job_token
 from tests.loopback.fixtures import client, ledger
 
 from assay.baselines.errors import AssayError, InputError
-from assay.bot.slash.observe import comment_facts, observe
-from assay.bot.slash.perform import perform
-from assay.bot.slash.plan import plan
+from assay.bot.slash import entries
+from assay.bot.slash.observe import comment_facts
+from assay.bot.slash.reaction import answer
 from assay.bot.slash.replies import read_marker
 from assay.bot.slash.route import verify
 
@@ -39,8 +40,7 @@ class Scene:
         event = events.issue_comment(self.github, self.repo, comment)
         bot = client(self.github, COMMANDER)
         shelf = ledger(self.github, self.folder / "cache", COMMANDER)
-        seen = observe(comment_facts("issue_comment", event), bot, shelf, lambda sha: [sha])
-        perform(plan(seen), bot, lambda _: None)
+        answer(comment_facts("issue_comment", event), bot, shelf, lambda sha: [sha], lambda _: None)
         return comment
 
     def replies(self) -> list[str]:
@@ -130,3 +130,52 @@ def test_what_was_spent_is_counted(scene: Scene) -> None:
     assert repo.dispatches == []
     scene.say("/assay status")
     assert "230 of 240 GPU minutes" in scene.replies()[-1]
+
+
+def test_what_cannot_be_looked_at_is_said(scene: Scene) -> None:
+    scene.github.faults.add("status", method="GET", path="/permission$", status=500, times=50)
+    with pytest.raises(AssayError):
+        scene.say("/assay evaluate arc_easy")
+    [reply] = scene.replies()
+    assert "That did not work" in reply
+    with pytest.raises(AssayError):
+        scene.say("/help")  # perhaps meant for another bot
+    assert len(scene.replies()) == 1
+
+
+def test_other_workflows_are_left_alone(scene: Scene) -> None:
+    repo, head = scene.repo, scene.repo.issues[scene.number].head_sha
+    lint = repo.start_run(head, branch="feature", name="lint")
+    scene.say("/assay cancel")
+    assert repo.runs[lint].status == "in_progress"
+    repo.finish_run(lint)
+    scene.say("/assay rerun")
+    assert repo.runs[lint].attempt == 1
+    mine = repo.start_run(head, branch="feature", name="assay measure")
+    client(scene.github, COMMANDER).create_check("assay", head, external_id=f"{mine}-1")
+    scene.say("/assay cancel")
+    assert (repo.runs[mine].status, repo.runs[mine].conclusion) == ("completed", "cancelled")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"reason": "x"}, {"up_to": "nan"}, {"up_to": "101"}, {"expires": "soon"}, {"task": ""}, {"by": 7}]
+)
+def test_a_malformed_acceptance_is_left_out(scene: Scene, changes: dict[str, object]) -> None:
+    day = (datetime.now(UTC).date() + timedelta(days=9)).isoformat()
+    entry = {
+        "id": "i",
+        "task": "t",
+        "reason": "because",
+        "by": "ada",
+        "expires": day,
+        "pull": 1,
+        "created": f"{day}T00:00:00Z",
+    }
+    good, bad = json.dumps(entry), json.dumps({**entry, **changes})
+    name = "00000000-0000-0000-0000-00000000000"
+    files = {f"accepted/{day}/{name}{i}.json": text for i, text in enumerate((good, bad, "[]", "{"))}
+    scene.repo.commit(files, branch="assay-journal", parents=())
+    bot = client(scene.github, COMMANDER)
+    found = entries.accepted(bot.journal_list(), bot.journal_get, datetime.now(UTC).date())
+    assert [e.task for e in found] == ["t"]
+    assert entries.as_policy(found)[0].reason == "because"
