@@ -41,7 +41,6 @@ from assay.bot.standing import standing
 from assay.bot.text import unmarked
 
 THIS = "this PR"
-FAILED = ("failure", "timed_out", "startup_failure")
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,6 @@ def plan(seen: CommandSnapshot) -> list[SlashOperation]:
     return [React(seen.comment, "eyes"), *_act(seen, command, configuration)]
 
 
-def run_name(identifier: str) -> str:
-    """What the dispatched workflow calls its run, by which the run is found again."""
-    return f"assay {identifier}"
-
-
 def command_path(pull: int, head_sha: str, identifier: str) -> str:
     """Where the journal keeps a dispatched command."""
     return f"commands/{pull}/{head_sha[:12]}/{identifier}.json"
