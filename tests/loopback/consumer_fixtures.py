@@ -32,5 +32,5 @@ def consumer(github: Loopback, tmp_path_factory: pytest.TempPathFactory) -> Cons
 
 
 @pytest.fixture(autouse=True)
-def fresh_cache(consumer: Consumer) -> None:
+def _fresh_cache(consumer: Consumer) -> None:
     shutil.rmtree(Path(consumer.folder) / "cache", ignore_errors=True)
