@@ -55,10 +55,10 @@ def check_case(declaration: Declaration, case: str, device: torch.device, *, see
     second = draw(declaration, parameters, seed + 7_919, device)
     worst = Distance(0.0, 0.0, "")
     for values, poison in ((first, True), (second, False)):
-        # The second run happens in the first one's memory; `.data` leaves the version counter as it is.
-        held = first if values is first else _overwrite(first, second)
+        # The second run happens in the first one's memory.
+        held = first if values is first else overwrite(first, second)
         expected = expectation(declaration, values)
-        before = {name: _bits(value) for name, value in held.items() if isinstance(value, torch.Tensor)}
+        before = {name: bits_of(value) for name, value in held.items() if isinstance(value, torch.Tensor)}
         try:
             with _poisoned_memory(poison):
                 outputs = outputs_of(declaration, declaration.kernel(**held), held)
@@ -69,7 +69,7 @@ def check_case(declaration: Declaration, case: str, device: torch.device, *, see
         except Exception as error:
             return CaseResult(case, False, worst.relative, worst.largest, f"the kernel raised {one_line(error)}")
         distance = compare(outputs, expected, tolerance)
-        reason = distance.reason or _mutated(held, before, declaration.mutates)
+        reason = distance.reason or mutated(held, before, declaration.mutates)
         worst = Distance(
             max(worst.relative, distance.relative), max(worst.largest, distance.largest), worst.reason or reason
         )
@@ -214,8 +214,11 @@ def _poisoned_memory(active: bool) -> Iterator[None]:
             memory.fill_uninitialized_memory = before[2]
 
 
-def _overwrite(held: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """`held` with the values of another draw in the same memory, where shapes and strides allow it."""
+def overwrite(held: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """`held` with the values of another draw in the same memory, where shapes and strides allow it.
+
+    `.data` leaves the version counter as it is, so that an output remembered by address and version is stale.
+    """
     result = dict(values)
     for name, value in values.items():
         kept = held.get(name)
@@ -236,14 +239,15 @@ def _overlaps(tensor: torch.Tensor) -> bool:
     return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
 
 
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of the bytes, so that NaN equals NaN."""
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of a tensor's bytes, flat: so NaN equals NaN."""
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).clone()
 
 
-def _mutated(inputs: Mapping[str, Any], before: Mapping[str, torch.Tensor], allowed: frozenset[str]) -> str:
+def mutated(inputs: Mapping[str, Any], before: Mapping[str, torch.Tensor], allowed: frozenset[str]) -> str:
+    """Why inputs are not as they were (`before`: their bytes), or "" when all that changed is `allowed`."""
     for name, bits in before.items():
-        if name not in allowed and not torch.equal(_bits(inputs[name]), bits):
+        if name not in allowed and not torch.equal(bits_of(inputs[name]), bits):
             return f"the kernel changed its input {name}, which `mutates` does not name"
     return ""
 

@@ -1,0 +1,134 @@
+"""The coordinator's hold on one worker: starts it, asks it, bounds each answer by its own clock, and ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from assay.baselines.errors import InputError, ServiceError
+from assay.kernels.bench.wire import EndedError, Pipe, SilenceError, WireError, new_number
+
+START_SECONDS = 120.0
+GRACE_SECONDS = 2.0
+_START = "from assay.kernels.bench.worker import main; main()"
+
+
+class RefusedTimeError(Exception):
+    """The worker's time cannot be used; `code` is one of `assay.baselines.kernel.REFUSALS`."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+class Arm:
+    """One worker process, on one checkout. A context manager, so that no process outlives its benchmark."""
+
+    def __init__(self, name: str, root: Path, device: str, *, timeout: float, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.root = root
+        self.wall = 0.0
+        """Seconds that the last answer took, by the coordinator's clock."""
+        self._timeout = timeout
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed with the worker
+        here_reads, worker_writes = os.pipe()
+        worker_reads, here_writes = os.pipe()
+        self._pipe = Pipe(here_reads, here_writes)
+        self._scratch = tempfile.TemporaryDirectory(prefix=f"assay-{name}-")
+        self._process = subprocess.Popen(
+            # -P: nothing of the checkout is taken for a module of ours or of Python.
+            [sys.executable, "-P", "-c", _START, str(worker_reads), str(worker_writes), device],
+            cwd=root,
+            env={**os.environ, **_quiet(Path(self._scratch.name)), **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            pass_fds=(worker_reads, worker_writes),
+            start_new_session=True,
+        )
+        os.close(worker_reads)
+        os.close(worker_writes)
+
+    def __enter__(self) -> Arm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, verb: str, *, seconds: float | None = None, **arguments: Any) -> dict[str, Any]:
+        """The answer to one request.
+
+        Raises `InputError` with the worker's own line, `RefusedTimeError` for what cannot be used, and `ServiceError`
+        when the worker ended, hung or broke the protocol.
+        """
+        if self._pipe.unread():
+            raise RefusedTimeError("pipe", "something was written to the result pipe although nothing was asked")
+        number = new_number()
+        try:
+            started = time.perf_counter()
+            self._pipe.send({"verb": verb, "arguments": arguments, "number": number})
+            answer = self._pipe.receive(seconds or self._timeout)
+            self.wall = time.perf_counter() - started
+        except EndedError:
+            raise ServiceError(self._ended(verb)) from None
+        except SilenceError:
+            self.close()
+            raise ServiceError(
+                f"the {self.name} worker gave no answer to `{verb}` within {seconds or self._timeout:g} s: the kernel"
+                " hangs, or --timeout is too short."
+            ) from None
+        except WireError as error:
+            raise RefusedTimeError("pipe", f"the worker {error}") from None
+        if answer.pop("number", None) != number:
+            raise RefusedTimeError("pipe", "an answer came that repeats no request")
+        if "refused" in answer:
+            raise RefusedTimeError(str(answer["refused"])[:40], str(answer.get("detail", ""))[:300])
+        if "error" in answer:
+            raise InputError(f"{self.name}: {str(answer['error'])[:1000]}")
+        return answer
+
+    def close(self) -> None:
+        """End the worker and whatever it started."""
+        self._pipe.close()
+        if self._process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE_SECONDS)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._log.close()
+        self._scratch.cleanup()
+
+    def _ended(self, verb: str) -> str:
+        try:
+            code = self._process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"the {self.name} worker closed its pipe during `{verb}`: measure again."
+        how = f"was ended by signal {-code}" if code < 0 else f"exited with {code}"
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - 4000))
+        lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
+        last = f" (it last wrote: {' '.join(lines[-1].split())[:200]})" if lines else ""
+        return f"the {self.name} worker {how} during `{verb}`{last}."
+
+
+def _quiet(scratch: Path) -> dict[str, str]:
+    """Environment that keeps workers out of each other's way: waiting threads sleep, compiled code is not shared."""
+    return {
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "KMP_BLOCKTIME": "0",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
+        "TORCH_EXTENSIONS_DIR": str(scratch / "extensions"),
+    }

@@ -1,0 +1,157 @@
+"""One case, ready to be timed: input sets that rotate beyond the cache, refilled before each block, checked after it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from assay.baselines.errors import InputError
+from assay.kernels.bench.stopwatch import DeviceStopwatch, HostStopwatch, SideWorkError
+from assay.kernels.contract import bits_of, compare, draw, expectation, mutated, outputs_of, overwrite
+from assay.kernels.declaration import Declaration
+
+FIRST_SEED = 11
+"""Of the draw by which the inputs of two checkouts are compared, and of the first call."""
+
+
+class RefusedError(Exception):
+    """What the kernel did makes its time worthless. `code` is one of `assay.baselines.kernel.REFUSALS`."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+class PreparedCase:
+    """A kernel on `launches` input sets of one case.
+
+    Each launch of a block has a set of its own. `fill` draws new values into the same memory, `time` runs the block,
+    `verify` checks one launch of it, which the coordinator chooses only then.
+    """
+
+    def __init__(
+        self,
+        declaration: Declaration,
+        case: str,
+        launches: int,
+        device: torch.device,
+        watch: HostStopwatch | DeviceStopwatch,
+    ) -> None:
+        self.declaration = declaration
+        self.case = case
+        self.device = device
+        self.watch = watch
+        self._parameters = declaration.parameters(case)
+        self._seed = FIRST_SEED
+        self._sets = [self._draw(i) for i in range(launches)]
+        self._graph: Any = None
+        self._outputs: list[Any] = []
+        self._last: list[torch.Tensor] = []
+
+    @property
+    def launches(self) -> int:
+        return len(self._sets)
+
+    def fill(self, seed: int) -> None:
+        """New values in every set, from a seed that is drawn for this block."""
+        self._seed = seed
+        self._sets = [overwrite(held, self._draw(i)) for i, held in enumerate(self._sets)]
+        for output in self._outputs if self._graph is not None else ():
+            for tensor in output if isinstance(output, tuple | list) else (output,):
+                # A replay that skips work leaves the poison.
+                if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and not self._is_input(tensor):
+                    tensor.data.fill_(torch.nan)
+        if self._graph is None:
+            self._outputs = []
+        self.watch.settle()
+
+    def time(self) -> float:
+        """Seconds of one block. Raises `RefusedError` for work that outlives its timing."""
+        try:
+            if self._graph is not None:
+                seconds, _ = self.watch.burst([self._graph.replay])
+            else:
+                seconds, self._outputs = self.watch.burst(self._calls())
+        except SideWorkError as error:
+            raise RefusedError("late-work", str(error)) from None
+        # At once: what is written after the clock has stopped was not timed.
+        self._last = [t.detach().clone() for t in self._tensors(self.launches - 1)]
+        return seconds
+
+    def verify(self, launch: int) -> None:
+        """Check one launch of the block just timed, and that the last one's output is still what it was.
+
+        Raises `RefusedError`: `wrong-output`, `input-mutated` or `late-work`.
+        """
+        for kept, now in zip(self._last, self._tensors(self.launches - 1), strict=True):
+            if not torch.equal(bits_of(kept), bits_of(now)):
+                raise RefusedError("late-work", "the output changed after its time had been taken")
+        original = self._draw(launch)
+        expected = expectation(self.declaration, original)
+        distance = compare(self._tensors(launch), expected, self.declaration.tolerance(self.case))
+        if distance.reason:
+            raise RefusedError("wrong-output", f"launch {launch + 1} of {self.launches}: {distance.reason}")
+        before = {name: bits_of(value) for name, value in original.items() if isinstance(value, torch.Tensor)}
+        reason = mutated(self._sets[launch], before, self.declaration.mutates)
+        if reason:
+            raise RefusedError("input-mutated", reason)
+
+    def capture(self) -> bool:
+        """Record the block as a CUDA graph, where the kernel allows it; returns whether it did."""
+        if self.device.type != "cuda" or not self.declaration.graph_safe:
+            return False
+        cuda: Any = torch.cuda  # partly without types
+        side = cuda.Stream(self.device)
+        side.wait_stream(cuda.current_stream(self.device))
+        with cuda.stream(side):
+            for call in self._calls()[:2]:
+                call()
+        cuda.current_stream(self.device).wait_stream(side)
+        self.watch.settle()
+        graph = cuda.CUDAGraph()
+        try:
+            with cuda.graph(graph):
+                self._outputs = [call() for call in self._calls()]
+        except Exception as error:
+            raise InputError(
+                f"{self.declaration.name} cannot be captured in a CUDA graph ({' '.join(str(error).split())[:120]}): "
+                "declare graph_safe=False."
+            ) from error
+        self._graph = graph
+        return True
+
+    def eager(self) -> float:
+        """Seconds of one block launched from Python without a queue before it; on a CPU the same as `time`."""
+        if isinstance(self.watch, DeviceStopwatch):
+            return self.watch.burst(self._calls(), backlog=False)[0]
+        return self.watch.burst(self._calls())[0]
+
+    def _calls(self) -> list[Callable[[], Any]]:
+        return [partial(self.declaration.kernel, **values) for values in self._sets]
+
+    def _draw(self, launch: int) -> dict[str, Any]:
+        # Neighbouring seeds of some generators are related; a hash of the pair is not.
+        seed = random.Random(f"{self._seed}/{launch}").getrandbits(48)
+        return draw(self.declaration, self._parameters, seed, self.device)
+
+    def _tensors(self, launch: int) -> list[torch.Tensor]:
+        try:
+            return outputs_of(self.declaration, self._outputs[launch], self._sets[launch])
+        except InputError as error:
+            raise RefusedError("wrong-output", str(error)) from None
+
+    def _is_input(self, tensor: torch.Tensor) -> bool:
+        held = {v.data_ptr() for values in self._sets for v in values.values() if isinstance(v, torch.Tensor)}
+        return tensor.data_ptr() in held
+
+
+def bytes_of_set(declaration: Declaration, case: str, device: torch.device) -> int:
+    """Bytes of one set of inputs and outputs of a case, from one call."""
+    values = draw(declaration, declaration.parameters(case), FIRST_SEED, device)
+    outputs = outputs_of(declaration, declaration.kernel(**values), values)
+    tensors = [v for v in values.values() if isinstance(v, torch.Tensor)] + outputs
+    return sum(t.numel() * t.element_size() for t in tensors)

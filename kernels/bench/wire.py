@@ -1,0 +1,111 @@
+"""Messages between the coordinator and a worker: frames of JSON over two pipes, small, numbered and bounded in time.
+
+A frame is four bytes of length and a JSON object. Every request carries a number that nobody can guess and its answer
+repeats it, so that whatever user code writes to the pipe is seen: it comes unasked, or with another number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import struct
+import time
+from typing import Any
+
+from assay.baselines.errors import AssayError
+
+MAX_FRAME = 1 << 20
+_HEADER = struct.Struct(">I")
+
+
+class WireError(AssayError):
+    """The other side broke the protocol, ended, or gave no answer in time. The message is a phrase without subject."""
+
+
+class SilenceError(WireError):
+    """No answer in time."""
+
+
+class EndedError(WireError):
+    """The other side closed the pipe: it ended."""
+
+
+class Pipe:
+    """One end: reads frames from one descriptor and writes them to another."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        self.reading = reading
+        self.writing = writing
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Write one frame. Raises `WireError` when it is too long, `EndedError` when nobody reads."""
+        data = json.dumps(message, allow_nan=True).encode()
+        if len(data) > MAX_FRAME:
+            raise WireError(f"sent a message of {len(data):,} bytes, over {MAX_FRAME:,}")
+        view = memoryview(_HEADER.pack(len(data)) + data)
+        try:
+            while view:
+                view = view[os.write(self.writing, view) :]
+        except (BrokenPipeError, OSError):
+            raise EndedError("ended") from None
+
+    def receive(self, seconds: float | None) -> dict[str, Any]:
+        """Read one frame within `seconds` (None: wait). Raises `SilenceError`, `EndedError` or `WireError`."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        (length,) = _HEADER.unpack(self._exactly(_HEADER.size, deadline))
+        if length > MAX_FRAME:
+            raise WireError(f"sent a message of {length:,} bytes, over {MAX_FRAME:,}")
+        try:
+            message = json.loads(self._exactly(length, deadline))
+        except ValueError:
+            raise WireError("sent something else than a message") from None
+        if not isinstance(message, dict):
+            raise WireError("sent something else than a message")
+        return message
+
+    def unread(self) -> bool:
+        """Whether something waits to be read although nothing was asked."""
+        return bool(select.select([self.reading], [], [], 0)[0])
+
+    def close(self) -> None:
+        """Close both descriptors; once is enough."""
+        for descriptor in {self.reading, self.writing}:
+            try:
+                os.close(descriptor)
+            except OSError:
+                continue
+
+    def _exactly(self, count: int, deadline: float | None) -> bytes:
+        data = b""
+        while len(data) < count:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self.reading], [], [], left)[0]:
+                raise SilenceError("gave no answer in time")
+            part = os.read(self.reading, count - len(data))
+            if not part:
+                raise EndedError("ended")
+            data += part
+        return data
+
+
+def new_number() -> str:
+    """A number for a request that user code in the worker cannot guess."""
+    return secrets.token_hex(16)
+
+
+def number(message: dict[str, Any], key: str, *, least: float = 0.0) -> float:
+    """A finite number of at least `least` from an answer. Raises `WireError` for anything else."""
+    value = message.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
+        raise WireError(f"answered {key} {str(value)[:40]!r}, which is no such number")
+    return float(value)
+
+
+def text(message: dict[str, Any], key: str, limit: int = 2000) -> str:
+    """A text of at most `limit` characters from an answer. Raises `WireError` for anything else."""
+    value = message.get(key)
+    if not isinstance(value, str) or len(value) > limit:
+        raise WireError(f"answered {key} with something else than a short text")
+    return value

@@ -1,0 +1,244 @@
+"""One arm: a process that imports one checkout's declarations and does what the coordinator asks, one request at a time.
+
+    python -P -m assay.kernels.bench.worker READ WRITE DEVICE
+
+READ and WRITE are descriptors of two pipes. The clock and the functions that judge are taken hold of before the user's
+module is imported; whether they are still the same is part of every timed answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.baselines.errors import InputError
+from assay.kernels import contract
+from assay.kernels.bench.integrity import changed, fingerprint
+from assay.kernels.bench.prepared import FIRST_SEED, PreparedCase, RefusedError, bytes_of_set
+from assay.kernels.bench.stopwatch import stopwatch
+from assay.kernels.bench.wire import EndedError, Pipe
+from assay.kernels.declaration import Declaration, load, one_line
+
+Answer = dict[str, Any]
+SOURCES = (".cu", ".cuh", ".h", ".hpp", ".cpp")
+"""Suffixes of sources that count into the subject's digest when they lie beside an imported module."""
+_DIGESTED = 16 << 20
+"""Bytes of each input that its digest reads."""
+
+
+class Worker:
+    """The state of the process: declarations, and the case that is ready."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._clock = time.perf_counter
+        self._changed, self._fingerprint = changed, fingerprint
+        self._before = fingerprint()
+        self._device = device
+        self._watch = stopwatch(device)
+        self._declarations: dict[str, Declaration] = {}
+        self._root = Path.cwd()
+        self._ready: PreparedCase | None = None
+
+    def hello(self) -> Answer:
+        """What this process runs on."""
+        name = ""
+        cache = 0
+        if self._device.type == "cuda":
+            properties = torch.cuda.get_device_properties(self._device)
+            name, cache = properties.name, int(properties.L2_cache_size)
+        return {"torch": torch.__version__, "device": name, "cache": cache}
+
+    def load(self, file: str, root: str, only: list[str]) -> Answer:
+        """Import the declarations and describe them."""
+        self._root = Path(root).resolve()
+        started = self._clock()
+        found = load(Path(file), root=self._root)
+        seconds = self._clock() - started
+        unknown = [name for name in only if name not in found]
+        if unknown:
+            raise InputError(f"{Path(file).name} declares no {unknown[0][:64]}: it has {', '.join(list(found)[:8])}.")
+        self._declarations = {name: found[name] for name in only or found}
+        started = self._clock()
+        for declaration in self._declarations.values():
+            if declaration.setup is not None:
+                try:
+                    declaration.setup()
+                except Exception as error:
+                    raise InputError(f"{declaration.name}: `setup` raised {one_line(error)}") from error
+        return {
+            "kernels": [self._describe(d) for d in self._declarations.values()],
+            "import_seconds": seconds,
+            "setup_seconds": self._clock() - started,
+        }
+
+    def check(self, kernel: str) -> Answer:
+        """The contract of a kernel; before it the first call of each timed case, which pays for compilation."""
+        declaration = self._declarations[kernel]
+        first: dict[str, float] = {}
+        for case, parameters in declaration.cases.items():
+            values = contract.draw(declaration, parameters, FIRST_SEED, self._device)
+            started = self._clock()
+            try:
+                declaration.kernel(**values)
+                self._watch.settle()
+            except Exception:  # the contract says what went wrong
+                continue
+            first[case] = self._clock() - started
+        results = contract.check(declaration, self._device)
+        return {
+            "results": [[r.case, r.passed, r.relative_error, r.largest_error, r.reason[:300]] for r in results],
+            "first_seconds": first,
+            "norms": {case: self._norm(declaration, case) for case in declaration.cases},
+            "source": self._source_digest(),
+            **self._integrity(),
+        }
+
+    def size(self, kernel: str, case: str) -> Answer:
+        """Bytes of one input set, and about how long one launch takes."""
+        declaration = self._declarations[kernel]
+        size = bytes_of_set(declaration, case, self._device)
+        trial = PreparedCase(declaration, case, 3, self._device, self._watch)
+        seconds = min(trial.time() for _ in range(3)) / trial.launches
+        return {"bytes": size, "seconds": seconds}
+
+    def prepare(self, kernel: str, case: str, launches: int) -> Answer:
+        """Draw the input sets of a case, warm it up, and record it as a graph where that is possible."""
+        self._ready = PreparedCase(self._declarations[kernel], case, launches, self._device, self._watch)
+        for _ in range(2):
+            self._ready.time()
+        eager = sorted(self._ready.eager() for _ in range(5))[2]
+        graph = self._ready.capture()
+        if graph:
+            self._ready.fill(FIRST_SEED)
+            self._ready.time()
+        return {"eager_seconds": eager / launches, "graph": graph}
+
+    def fill(self, seed: int) -> Answer:
+        """New inputs for the next block."""
+        self._case().fill(seed)
+        return {}
+
+    def idle(self) -> Answer:
+        """Nothing: how long a request takes that measures nothing."""
+        return {"seconds": 0.0}
+
+    def time(self) -> Answer:
+        """Run one block."""
+        return {"seconds": self._case().time()}
+
+    def verify(self, launch: int) -> Answer:
+        """Check one launch of the block that was just timed, and that nobody exchanged what measures."""
+        self._case().verify(launch)
+        return self._integrity()
+
+    def release(self) -> Answer:
+        """Forget the case and its memory."""
+        self._ready = None
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        return {}
+
+    def _case(self) -> PreparedCase:
+        if self._ready is None:
+            raise InputError("no case is ready")
+        return self._ready
+
+    def _integrity(self) -> Answer:
+        patched = self._changed(self._before, self._fingerprint())
+        if patched:
+            raise RefusedError("patched", f"{patched[0]} was exchanged")
+        return {}
+
+    def _describe(self, d: Declaration) -> Answer:
+        try:
+            models = {case: [float(d.bytes(p)), float(d.flops(p))] for case, p in d.cases.items()}
+        except Exception as error:
+            raise InputError(f"{d.name}: `bytes` or `flops` raised {one_line(error)}") from error
+        return {
+            "name": d.name,
+            "configuration": dict(d.configuration),
+            "graph_safe": d.graph_safe,
+            "contract_cases": list(d.contract_cases),
+            "cases": {
+                case: {
+                    "parameters": json.dumps(dict(p), sort_keys=True, default=str)[:2000],
+                    "dtype": str(p["dtype"]),
+                    "tolerance": str(d.tolerance(case)),
+                    "bytes": models[case][0],
+                    "flops": models[case][1],
+                    "inputs": self._inputs_digest(d, case),
+                }
+                for case, p in d.cases.items()
+            },
+        }
+
+    def _inputs_digest(self, d: Declaration, case: str) -> str:
+        hasher = hashlib.sha256()
+        for name, value in sorted(contract.draw(d, d.parameters(case), FIRST_SEED, self._device).items()):
+            hasher.update(name.encode())
+            if isinstance(value, torch.Tensor):
+                hasher.update(f"{tuple(value.shape)}{value.stride()}{value.dtype}".encode())
+                hasher.update(contract.bits_of(value)[:_DIGESTED].cpu().numpy().tobytes())
+            else:
+                hasher.update(repr(value)[:1000].encode())
+        return hasher.hexdigest()[:16]
+
+    def _norm(self, d: Declaration, case: str) -> float:
+        """Norm of the reference's result on the first draw, by which the references of two checkouts are compared."""
+        results = contract.expectation(d, contract.draw(d, d.parameters(case), FIRST_SEED, self._device))
+        return float(sum(float(r.double().nan_to_num(0, 0, 0).norm()) for r in results))
+
+    def _source_digest(self) -> str:
+        """Of every module of the checkout that is imported by now, and of the CUDA and C++ sources beside them."""
+        files = set()
+        for module in list(sys.modules.values()):
+            place = getattr(module, "__file__", None)
+            if isinstance(place, str) and Path(place).resolve().is_relative_to(self._root):
+                files.add(Path(place).resolve())
+        files |= {f for folder in {f.parent for f in files} for f in folder.iterdir() if f.suffix in SOURCES}
+        # An environment inside the checkout is no part of it.
+        kept = sorted(f for f in files if "site-packages" not in f.parts and f.is_file())
+        hasher = hashlib.sha256()
+        for file in kept:
+            data = file.read_bytes()
+            hasher.update(f"{file.relative_to(self._root).as_posix()}\0{hashlib.sha256(data).hexdigest()}\n".encode())
+        return f"sha256:{hasher.hexdigest()}"
+
+
+VERBS = ("hello", "load", "check", "size", "prepare", "fill", "idle", "time", "verify", "release")
+
+
+def serve(pipe: Pipe, worker: Worker) -> None:
+    """Answer requests until the coordinator leaves."""
+    answers: dict[str, Callable[..., Answer]] = {verb: getattr(worker, verb) for verb in VERBS}
+    while True:
+        try:
+            request = pipe.receive(None)
+        except EndedError:
+            return
+        try:
+            answer = answers[request["verb"]](**request["arguments"])
+        except RefusedError as error:
+            answer = {"refused": error.code, "detail": str(error)[:300]}
+        except InputError as error:
+            answer = {"error": str(error)[:1000]}
+        except Exception as error:
+            answer = {"error": f"the kernel raised {one_line(error)}"}
+        pipe.send({**answer, "number": request["number"]})
+
+
+def main() -> None:
+    """Run the process."""
+    reading, writing, device = int(sys.argv[1]), int(sys.argv[2]), torch.device(sys.argv[3])
+    serve(Pipe(reading, writing), Worker(device))
+
+
+if __name__ == "__main__":
+    main()
