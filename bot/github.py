@@ -7,7 +7,8 @@ which the caller observes again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -19,15 +20,18 @@ from assay.baselines.ledger.history import merge_base
 from assay.baselines.ledger.service import Forbidden, ReplyLost, speaking
 from assay.bot import journal
 from assay.bot.archive import download, unpack
+from assay.bot.batch import Read, blob_name, reader
 from assay.bot.objects import (
     Artifact,
     Check,
     Comment,
     Pull,
     Run,
+    Started,
     artifact_of,
     check_of,
     comment_of,
+    moment,
     pull_of,
     run_of,
 )
@@ -95,6 +99,14 @@ class GitHub:
         self._facts: Mapping[str, Any] | None = None
         self._login: str | None = None
         self._listed: dict[str, str] | None = None
+        self._run: Run | None = None
+
+    def remember_run(self, run: Any) -> None:
+        """The same of a workflow run, as its event tells of it; one that lacks something is asked for when it is needed."""
+        try:
+            self._run = run_of(run)
+        except (KeyError, TypeError, ValueError):
+            self._run = None
 
     def remember(self, facts: Any) -> None:
         """Take what an event or another reply says of this repository as known, so that it is not asked for."""
@@ -113,13 +125,22 @@ class GitHub:
     # -- people and pull requests ------------------------------------------------------------------------------------
 
     def viewer_login(self, default: str = "github-actions[bot]") -> str:
-        """The login that this token comments as; `default` for an installation token, which may not ask."""
+        """The login that this token comments as; `default` when it may not ask.
+
+        Apps' tokens may not read `/user`, but GraphQL tells everyone who they are (`github-actions[bot]`, `my-app[bot]`).
+        """
         if self._login is None:
             try:
-                self._login = str(self._rest.get("/user", "read the token's own login")["login"])
-            except Forbidden:
-                self._login = ""
+                self._login = self._rest.viewer()
+            except ServiceError:
+                self._login = self._own_login()
         return self._login or default
+
+    def _own_login(self) -> str:
+        try:
+            return str(self._rest.get("/user", "read the token's own login")["login"])
+        except Forbidden:
+            return ""
 
     def permission(self, login: str) -> str:
         """`admin`, `write`, `read` or `none`: what the collaborator endpoint says (maintain counts as write)."""
@@ -194,6 +215,23 @@ class GitHub:
             for pull in sorted(run.pulls, key=lambda pull: pull.number)
             if pull.head_sha == run.head_sha
         ]
+
+    def head_since(self, pull: Pull) -> datetime | None:
+        """A moment at which the branch of a pull request had its head already; None when GitHub does not tell.
+
+        It is the time of the push that GitHub's activity list names, or else the last push to any branch of the head's
+        repository, which is no earlier. A commit's own dates are what its author wrote there, and are not asked.
+        """
+        if pull.head_repository is None:
+            return None
+        rest = Rest(self.connection, pull.head_repository, self._rest.patience)
+        try:
+            with speaking(f"list the pushes to {pull.head_ref[:40]}"):
+                pushes = rest.read("/activity", {"ref": f"refs/heads/{pull.head_ref}", "per_page": PER_PAGE})
+        except ServiceError:  # another owner's private fork, or an Enterprise Server without the list
+            pushes = []
+        found = next((str(push["timestamp"]) for push in pushes if push.get("after") == pull.head_sha), None)
+        return moment(found) if found is not None else pull.head_repository_pushed
 
     def merge_base(self, base: str, head: str) -> str:
         """Full SHA of the best common ancestor of two commits."""
@@ -307,6 +345,10 @@ class GitHub:
         items = self._rest.pages("/actions/runs", "list workflow runs", parameters, "workflow_runs")
         return [run_of(item) for item in items]
 
+    def known_run(self, run_id: int | None) -> Run | None:
+        """A run that an event told of; None when none did. No request."""
+        return self._run if self._run is not None and self._run.id == run_id else None
+
     def run(self, run_id: int) -> Run:
         """One workflow run, as of its latest attempt."""
         return run_of(self._rest.get(f"/actions/runs/{run_id}", f"read workflow run {run_id}"))
@@ -347,11 +389,23 @@ class GitHub:
                 raise
             return sorted(str(item["name"]) for item in data if item.get("type") == "file")
 
-    def dispatch(self, workflow: str, ref: str, inputs: dict[str, str]) -> None:
-        """Start a workflow with `workflow_dispatch`. Raises `ReplyLost` when it may have been started."""
-        body = {"ref": ref, "inputs": inputs}
+    def dispatch(self, workflow: str, ref: str, inputs: dict[str, str]) -> Started | None:
+        """Start a workflow with `workflow_dispatch`; the run, where GitHub says which one it started.
+
+        Raises `ReplyLost` when it may have been started.
+        """
+        body = {"ref": ref, "inputs": inputs, "return_run_details": True}
         path = f"/actions/workflows/{quote(workflow, safe='')}/dispatches"
-        self._rest.send("POST", path, body, f"dispatch {workflow}", once=True)
+        try:
+            data = self._rest.send("POST", path, body, f"dispatch {workflow}", once=True)
+        except ServiceError as error:
+            if "return_run_details" not in str(error):
+                raise
+            del body["return_run_details"]  # an Enterprise Server that does not know it yet refuses it by name
+            data = self._rest.send("POST", path, body, f"dispatch {workflow}", once=True)
+        if not isinstance(data, dict) or "workflow_run_id" not in data:
+            return None
+        return Started(int(data["workflow_run_id"]), str(data.get("html_url") or ""))
 
     def cancel_run(self, run_id: int) -> None:
         """Ask a run to stop; one that has stopped already is no error."""
@@ -371,6 +425,15 @@ class GitHub:
         """Content of a file at a commit, branch or tag; None when there is none."""
         return self._rest.file_at(path, ref)
 
+    def reader(self, wanted: Iterable[tuple[str, str]], entries: Iterable[str] = ()) -> Read:
+        """A reader of files that has asked for the `wanted` ones, (path, ref), and for `entries` of the journal, at once."""
+        return reader(self._rest, [*wanted, *((path, journal.BRANCH) for path in entries)])
+
+    def journal_reader(self, entries: Iterable[str]) -> Callable[[str], bytes | None]:
+        """A reader of the journal that has asked for these entries at once."""
+        read = self.reader((), entries)
+        return lambda path: read(path, journal.BRANCH)
+
     def journal_get(self, path: str) -> bytes | None:
         """Content of a file of the journal branch; None when it has none."""
         return self._rest.file_at(path, journal.BRANCH)
@@ -382,7 +445,7 @@ class GitHub:
         `InputError`. Concurrent writers each get their commit. Raises `Forbidden` without `contents: write`.
         """
         there = self._listed or {}
-        if there.get(path) != journal.blob_name(data):
+        if there.get(path) != blob_name(data):
             journal.write(self._rest, path, data, message, new=self._listed is not None and path not in there)
         return self.journal_url(path)
 
@@ -392,16 +455,13 @@ class GitHub:
         return self.journal_url(path)
 
     def journal_list(self) -> list[str]:
-        """Paths of all of the journal's files, sorted; empty when there is no journal yet. One request."""
+        """Paths of all of the journal's files, sorted; empty when there is no journal yet.
+
+        One request, until GitHub cuts the list short; then one for each folder that it can give whole.
+        """
         with speaking("list the journal"):
-            try:
-                data = self._rest.read("/git/trees/assay-journal", {"recursive": "1"})
-            except GithubException as error:
-                if error.status in {404, 409}:
-                    return []
-                raise
-            self._listed = {str(item["path"]): str(item["sha"]) for item in data["tree"] if item["type"] == "blob"}
-            return sorted(self._listed)
+            self._listed = journal.listed(self._rest)
+        return sorted(self._listed)
 
     def journal_url(self, path: str) -> str:
         """Where people's browsers load a file of the journal (as themselves, when the repository is private)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import random
 from typing import Any
 from urllib.parse import quote
@@ -53,9 +52,36 @@ def write(rest: Rest, path: str, data: bytes, message: str, *, replace: bool = F
     raise last or ServiceError("GitHub could not append to the journal: run this again.")
 
 
-def blob_name(data: bytes) -> str:
-    """The name that Git gives to this content (Git's object format: SHA-1 over `blob <length>`, a NUL and the bytes)."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+def listed(rest: Rest) -> dict[str, str]:
+    """Path -> blob of all files, raising as PyGithub does; empty when there is no journal yet.
+
+    GitHub cuts a recursive list at 100,000 entries or 7 MB and says `truncated`; then the folders are listed one by one.
+    """
+    try:
+        data = rest.read(f"/git/trees/{BRANCH}", {"recursive": "1"})
+    except GithubException as error:
+        if error.status in {404, 409}:
+            return {}
+        raise
+    return _files(data) if not data.get("truncated") else _by_folder(rest, BRANCH, "")
+
+
+def _by_folder(rest: Rest, tree: str, prefix: str) -> dict[str, str]:
+    """The files below a tree whose recursive list is too long."""
+    here = rest.read(f"/git/trees/{tree}")
+    if here.get("truncated"):
+        raise InputError(f"{prefix or 'the root'} of the journal has more files than GitHub lists: move some away.")
+    found = _files(here, prefix)
+    for item in here["tree"]:
+        if item["type"] == "tree":
+            below = f"{prefix}{item['path']}/"
+            whole = rest.read(f"/git/trees/{item['sha']}", {"recursive": "1"})
+            found |= _by_folder(rest, str(item["sha"]), below) if whole.get("truncated") else _files(whole, below)
+    return found
+
+
+def _files(data: Any, prefix: str = "") -> dict[str, str]:
+    return {prefix + str(item["path"]): str(item["sha"]) for item in data["tree"] if item["type"] == "blob"}
 
 
 def _put(rest: Rest, path: str, data: bytes, message: str) -> bool:

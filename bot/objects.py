@@ -27,6 +27,8 @@ class Pull:
     base_ref: str
     base_repository: str
     html_url: str
+    head_repository_pushed: datetime | None = None
+    """When anything was last pushed to the head's repository, as GitHub says; None where it does not."""
 
     @property
     def fork(self) -> bool:
@@ -90,6 +92,14 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Started:
+    """A run that a dispatch started."""
+
+    id: int
+    html_url: str
+
+
+@dataclass(frozen=True)
 class RunPull:
     """What a workflow run says of an open pull request, as it is when the run is asked for."""
 
@@ -133,6 +143,9 @@ def pull_of(data: Mapping[str, Any]) -> Pull:
         base_ref=base["ref"],
         base_repository=base["repo"]["full_name"],
         html_url=data["html_url"],
+        head_repository_pushed=moment(head["repo"]["pushed_at"])
+        if head.get("repo") and head["repo"].get("pushed_at")
+        else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,13 +12,12 @@ from assay.baselines.errors import AssayError, InputError
 from assay.baselines.ledger import Ledger, Publication
 from assay.baselines.ledger.history import baseline
 from assay.baselines.record import Record, read_record, write_record
-from assay.bot.audits.recorded import tallies
-from assay.bot.intake import Intake, take_in
-from assay.bot.milestones.holdings import observe_capstone
+from assay.bot import measuring
+from assay.bot.audits.recorded import newest, tallies
+from assay.bot.journal import BRANCH
+from assay.bot.milestones.holdings import observe_capstone, proposals
 from assay.bot.objects import Pull, Run
 from assay.bot.perform import is_ours
-from assay.bot.plan import own_id
-from assay.bot.refusal import refuse
 from assay.bot.slash import entries
 from assay.bot.slash.replies import read_marker
 from assay.bot.slash.timing import minutes_of
@@ -27,21 +26,20 @@ from assay.bot.snapshot import (
     BaselineFacts,
     CommentFacts,
     EventFacts,
-    Measurement,
     PullFacts,
     Rival,
     Snapshot,
 )
 
-ARTIFACT_PREFIX = "assay-"
 MAX_ARTIFACT_BYTES = 512 << 20
-MAX_ARTIFACTS = 8
-MAX_RUNS = 30
 MAX_RIVALS = 2
+"""Other publications in the plot. A private repository gives its assets by the API only, two calls for each publication,
+so that there the plot shows the base and the head."""
+CONFIGURATION = ".github/assay.yml"
 MEASURING_EVENTS = ("pull_request", "workflow_dispatch")
 
 
-class Repository(Protocol):
+class Repository(measuring.Repository, Protocol):
     """What observing needs of GitHub; `assay.bot.github.GitHub` has it."""
 
     name: str
@@ -56,16 +54,13 @@ class Repository(Protocol):
     def merge_base(self, base: str, head: str) -> str: ...
     def issue_comments(self, number: int) -> list[Any]: ...
     def checks(self, head_sha: str, name: str | None = None) -> list[Any]: ...
-    def workflow_runs(self, head_sha: str | None = None, event: str | None = None) -> list[Run]: ...
-    def run(self, run_id: int) -> Run: ...
-    def artifacts(self, run_id: int) -> list[Any]: ...
-    def download_artifact(self, artifact_id: int, folder: Path, max_bytes: int) -> list[str]: ...
-    def file_at(self, path: str, ref: str) -> bytes | None: ...
+    def reader(self, wanted: Iterable[tuple[str, str]], entries: Iterable[str] = ...) -> ReadAt: ...
     def journal_list(self) -> list[str]: ...
-    def journal_get(self, path: str) -> bytes | None: ...
 
 
 History = Callable[[str], Iterable[str]]
+ReadAt = Callable[[str, str], bytes | None]
+"""(path, ref) -> content of a file; None when there is none."""
 
 
 def event_facts(name: str, payload: Mapping[str, Any]) -> EventFacts:
@@ -121,14 +116,14 @@ def observe(
     opening = facts.action in ("requested", "in_progress")
     everything = repository.checks(facts.head_sha, check_name if opening else None)
     checks = [check for check in everything if check.name == check_name]
-    check = own_check(checks, facts)
+    check = measuring.own_check(checks, facts)
     if check is not None:
         common |= {"check_id": check.id, "check_completed": check.status == "completed"}
-    common["check_runs"] = tuple(sorted({n for c in checks if (n := run_of(c.external_id)) is not None}))
+    common["check_runs"] = tuple(sorted({n for c in checks if (n := measuring.run_of(c.external_id)) is not None}))
     if opening:
         return [(Snapshot(**common), {})]
-    listed = repository.workflow_runs(head_sha=facts.head_sha)
-    run = _own_run(repository, facts, listed)
+    listed = measuring.runs_of_head(repository, facts, everything)
+    run = measuring.own_run(repository, facts, listed)
     if run is not None and run.event not in MEASURING_EVENTS:
         return []
     if run is not None and facts.command:
@@ -138,25 +133,33 @@ def observe(
     pulls = pulls or repository.pulls_for_head(facts.head_sha, owner or None)
     records: dict[str, Record] = {}
     journal = repository.journal_list()
-    sent = _dispatched(repository, journal, facts.head_sha)
-    reported = {n for c in everything if (n := run_of(c.external_id)) is not None} | {r.id for r in sent}
+    sent = measuring.dispatched(repository, journal, facts.head_sha)
+    reported = {n for c in everything if (n := measuring.run_of(c.external_id)) is not None} | {r.id for r in sent}
     runs = {r.id: r for r in listed if r.event == "pull_request"} | {r.id: r for r in sent}
-    measurements = _measurements(repository, facts, run, runs, reported, store, max_bytes, records)
+    measurements = measuring.measurements(repository, facts, run, runs, reported, store, max_bytes, records)
     if not pulls:
+        common["acknowledgement"] = _voided(repository, facts, journal)
         return [(Snapshot(**common, measurements=measurements), records)]
     common["private"] = repository.private
     # Only apps have checks: the app of the check that the same workflow opened is who it comments as.
     viewer = f"{check.app}[bot]" if check is not None and check.app else repository.viewer_login()
-    accepted = entries.accepted(journal, repository.journal_get, common["now"].date())
+    kinds = sorted({r.evidence.kind for r in records.values()})
+    read = _reader(repository, facts, pulls, journal, kinds, common["now"])
+
+    def entry(path: str) -> bytes | None:
+        return read(path, BRANCH)
+
+    accepted = entries.accepted(journal, entry, common["now"].date())
+    audits = tallies(journal, entry, kinds)
     found = []
     for pull in pulls:
         conversation = repository.issue_comments(pull.number)
         comments = tuple(CommentFacts(id=c.id, body=c.body) for c in conversation if is_ours(c, viewer))
         merge_base = repository.merge_base(pull.base_ref, pull.head_sha)
-        kinds = sorted({r.evidence.kind for r in records.values()})
-        baselines, rivals, problem = _baselines(ledger, pull.base_ref, kinds, history, merge_base, records)
-        configuration, unreadable = _configuration(repository, pull.base_ref)
-        capstone, kept = observe_capstone(repository, ledger, pull.base_ref, pull.head_sha, records)
+        most = 0 if common["private"] else MAX_RIVALS
+        baselines, rivals, problem = _baselines(ledger, pull.base_ref, kinds, history, merge_base, records, most)
+        configuration, unreadable = _configuration(read, pull.base_ref)
+        capstone, kept = observe_capstone(repository, ledger, pull.base_ref, pull.head_sha, records, read)
         snapshot = Snapshot(
             **common,
             pull=PullFacts(
@@ -169,8 +172,8 @@ def observe(
             ),
             comments=comments,
             accepted=accepted,
-            audits=tallies(journal, repository.journal_get, kinds),
-            acknowledgement=_acknowledgement(conversation, viewer, facts, repository, journal),
+            audits=audits,
+            acknowledgement=_acknowledgement(conversation, viewer, facts, entry, journal),
             measurements=measurements,
             baselines=baselines,
             rivals=rivals,
@@ -204,152 +207,59 @@ def load(path: Path) -> tuple[Snapshot, dict[str, Record]]:
     return snapshot, {digest: read_record(path.parent / "evidence" / digest, expect=digest) for digest in sorted(named)}
 
 
-def own_check(checks: Iterable[Any], facts: EventFacts) -> Any | None:
-    """The newest of these checks that belongs to the run and attempt of the event."""
-    wanted = own_id(facts)
-    return max((c for c in checks if c.external_id == wanted), key=lambda c: c.id, default=None)
+def _reader(
+    repository: Repository,
+    facts: EventFacts,
+    pulls: Sequence[Pull],
+    journal: list[str],
+    kinds: list[str],
+    now: datetime,
+) -> ReadAt:
+    """Everything that a report reads from the branches and from the journal, asked for at once."""
+    files = [f for p in pulls for f in ((CONFIGURATION, p.base_ref), *proposals(p.base_ref, p.head_sha))]
+    told = [*entries.holding(journal, now.date()), *newest(journal, kinds)]
+    command = entries.path_of(journal, facts.command) if facts.command else None
+    return repository.reader(files, [*told, command] if command is not None else told)
 
 
-def run_of(external: str) -> int | None:
-    """The run that an `external_id` of ours names."""
-    run, _, attempt = external.partition("-")
-    return int(run) if run.isdecimal() and attempt.isdecimal() else None
-
-
-def _configuration(repository: Repository, branch: str) -> tuple[str | None, str]:
+def _configuration(read: ReadAt, branch: str) -> tuple[str | None, str]:
     """The text of the base branch's assay.yml, and why it cannot be read."""
     try:
-        data = repository.file_at(".github/assay.yml", branch)
+        data = read(CONFIGURATION, branch)
         return (data.decode("utf-8") if data is not None else None), ""
     except UnicodeDecodeError:
-        return None, ".github/assay.yml is not UTF-8 text: save it again."
+        return None, f"{CONFIGURATION} is not UTF-8 text: save it again."
     except InputError as error:
         return None, str(error)
 
 
-def _measurements(
-    repository: Repository,
-    facts: EventFacts,
-    this: Run | None,
-    runs: dict[int, Run],
-    reported: Collection[int],
-    store: Path,
-    max_bytes: int,
-    records: dict[str, Record],
-) -> tuple[Measurement, ...]:
-    """The runs at the head that measure something: the one that set us off, and every other that left our artefacts.
-
-    A head can have hundreds of runs that are none of ours, and each costs a request. A run of ours has a check of ours,
-    under whatever name, since it was requested, or will have one when its own report looks at all of them. So the one that
-    set us off comes first, then those with a check, then others of the same workflow, the newest first; and a workflow's
-    runs from before one that left evidence are passed over, for they decide nothing.
-    """
-    if this is not None:
-        runs[this.id] = this
-
-    def first(run: Run) -> tuple[bool, bool, int]:
-        return run.id == facts.run_id, run.id in reported, run.id
-
-    def ours(run: Run) -> bool:
-        return run.id in {facts.run_id, *reported} or (this is not None and run.path == this.path)
-
-    found: list[Measurement] = []
-    for run in sorted(filter(ours, runs.values()), key=first, reverse=True)[:MAX_RUNS]:
-        if any(m.evidence and m.workflow == (run.name or run.path)[:200] and m.run_id > run.id for m in found):
-            continue
-        finished = run.status == "completed" or run.id == facts.run_id
-        artifacts = (
-            [a for a in repository.artifacts(run.id) if a.name.startswith(ARTIFACT_PREFIX) and not a.expired]
-            if finished
-            else []
-        )
-        found.append(_measurement(repository, run, artifacts, finished, store, max_bytes, records))
-    return tuple(sorted(found, key=lambda m: m.run_id, reverse=True))
-
-
-def _own_run(repository: Repository, facts: EventFacts, listed: Sequence[Run]) -> Run | None:
-    """The run that set us off: from the list of the head's runs, where that is as new as the event."""
-    for run in listed:
-        if run.id == facts.run_id and run.status == "completed" and run.attempt >= (facts.attempt or 1):
-            return run
-    return repository.run(facts.run_id) if facts.run_id else None
-
-
-def _dispatched(repository: Repository, journal: Sequence[str], head_sha: str) -> list[Run]:
-    """Runs that commands dispatched for a head: GitHub lists them at the commit of the workflow's file instead."""
-    commands = {found for path in journal if (found := entries.command_for(path, head_sha))}
-    if not commands:
-        return []
-    runs = repository.workflow_runs(event="workflow_dispatch")
-    return [replace(run, head_sha=head_sha) for run in runs if entries.command_of(run.title) in commands]
-
-
 def _acknowledgement(
-    comments: Iterable[Any], viewer: str, facts: EventFacts, repository: Repository, journal: Sequence[str]
+    comments: Iterable[Any],
+    viewer: str,
+    facts: EventFacts,
+    read: Callable[[str], bytes | None],
+    journal: Sequence[str],
 ) -> Acknowledgement | None:
     """Our reply to the command that dispatched the run."""
     path = entries.path_of(journal, facts.command) if facts.command else None
     if path is None:
         return None
-    entry = entries.dispatched(repository.journal_get(path), facts.command)
+    entry = entries.dispatched(read(path), facts.command)
     for comment in comments:
         marker = read_marker(comment.body)
         if comment.author == viewer and marker is not None and marker[0] == facts.command:
-            return Acknowledgement(id=comment.id, body=comment.body, verb=entry.verb, by=entry.by)
+            return Acknowledgement(id=comment.id, body=comment.body, verb=entry.verb, by=entry.by, pull=entry.pull)
     return None
 
 
-def _measurement(
-    repository: Repository,
-    run: Run,
-    artifacts: list[Any],
-    finished: bool,
-    store: Path,
-    max_bytes: int,
-    records: dict[str, Record],
-) -> Measurement:
-    intake, problem = Intake((), ()), ""
-    if artifacts:
-        try:
-            newest = _newest_by_name(artifacts)
-            if len(newest) > MAX_ARTIFACTS:
-                raise InputError(f"the run left {len(newest)} artefacts of assay, over {MAX_ARTIFACTS}: upload one.")
-            for artifact in newest:
-                folder = store / f"run-{run.id}" / str(artifact.id)
-                repository.download_artifact(artifact.id, folder, max_bytes)
-                found = take_in(folder, run.head_sha, run.id)
-                intake = Intake(intake.heads + found.heads, intake.supplements + found.supplements)
-            kinds = [r.evidence.kind for r in intake.heads]
-            if len(set(kinds)) < len(kinds):
-                raise InputError("the run left two records of one kind: upload one of each kind.")
-            if not kinds:
-                raise InputError("the run left an artefact without evidence in it: upload the folder that assay wrote.")
-        except InputError as error:
-            intake, problem = Intake((), ()), f"{refuse(error, f'the evidence of run {run.id} was refused')}."
-    for record in (*intake.heads, *intake.supplements):
-        records[record.digest] = record
-    return Measurement(
-        workflow=(run.name or run.path)[:200],
-        run_id=run.id,
-        attempt=run.attempt,
-        url=run.html_url,
-        head_sha=run.head_sha,
-        finished=finished,
-        conclusion=run.conclusion,
-        asked=run.event == "workflow_dispatch",
-        evidence=tuple(r.digest for r in intake.heads),
-        supplements=tuple(r.digest for r in intake.supplements),
-        problem=problem,
-    )
-
-
-def _newest_by_name(artifacts: list[Any]) -> list[Any]:
-    """A re-run leaves the artefacts of earlier attempts in place; the highest id of a name is the newest."""
-    newest: dict[str, Any] = {}
-    for artifact in artifacts:
-        if artifact.name not in newest or artifact.id > newest[artifact.name].id:
-            newest[artifact.name] = artifact
-    return [newest[name] for name in sorted(newest)]
+def _voided(repository: Repository, facts: EventFacts, journal: Sequence[str]) -> Acknowledgement | None:
+    """Our reply to a command whose head no open pull request has any more."""
+    path = entries.path_of(journal, facts.command) if facts.command else None
+    if path is None:
+        return None
+    read = repository.reader((), [path])
+    conversation = repository.issue_comments(int(path.split("/")[1]))
+    return _acknowledgement(conversation, repository.viewer_login(), facts, lambda p: read(p, BRANCH), journal)
 
 
 def _baselines(
@@ -359,6 +269,7 @@ def _baselines(
     history: History,
     merge_base: str,
     records: dict[str, Record],
+    most: int,
 ) -> tuple[tuple[BaselineFacts, ...], tuple[Rival, ...], str]:
     found, rivals = [], []
     try:
@@ -380,23 +291,23 @@ def _baselines(
                 )
             )
             if record.evidence.metrics.keys() & {"latency", "size", "memory"}:
-                rivals += _rivals(ledger, ledger.publications(branch, kind), chosen.publication, records)
+                rivals += _rivals(ledger, ledger.publications(branch, kind), chosen.publication, records, most)
     except AssayError as error:
         return tuple(found), tuple(rivals), str(error)
     return tuple(found), tuple(rivals), ""
 
 
 def _rivals(
-    ledger: Ledger, publications: list[Publication], chosen: Publication, records: dict[str, Record]
+    ledger: Ledger, publications: list[Publication], chosen: Publication, records: dict[str, Record], most: int
 ) -> list[Rival]:
-    """The newest other publications of the branch, for the Pareto plot."""
+    """The newest other publications of the branch, at most so many, for the Pareto plot."""
     others = sorted(
         (p for p in publications if p.created is not None and p.tag != chosen.tag),
         key=lambda p: str(p.created),
         reverse=True,
     )
     rivals = []
-    for publication in others[:MAX_RIVALS]:
+    for publication in others[:most]:
         record = ledger.fetch(publication)
         records[record.digest] = record
         subject = record.evidence.subject

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,9 +32,8 @@ from assay.bot.operations import (
 )
 from assay.bot.refusal import own_words
 from assay.bot.sections import Baseline, Result, section_for
+from assay.bot.slash.ending import ended
 from assay.bot.slash.entries import as_policy
-from assay.bot.slash.plan import spent_path
-from assay.bot.slash.replies import finished
 from assay.bot.snapshot import BaselineFacts, EventFacts, Measurement, Snapshot
 from assay.bot.standing import standing
 from assay.bot.text import unmarked
@@ -77,24 +75,10 @@ def plan(snapshot: Snapshot, records: Mapping[str, Record]) -> Plan:
     outcome = overall(mine)
     conclusion, exit_code = conclude(outcome, block_inconclusive=configuration.gate.on_inconclusive == "block")
     operations.append(_closing(snapshot, mine, conclusion))
-    operations += _command_ended(snapshot, mine)
+    operations += ended(snapshot, unmarked(title(mine)))
     summary = render(results, None, SUMMARY_BUDGET, flips=configuration.comment.flips)
     operations.append(WriteSummary(summary + _below(milestones)))
     return Plan(operations, outcome, conclusion, exit_code, results)
-
-
-def _command_ended(snapshot: Snapshot, results: Sequence[Result]) -> list[Operation]:
-    """What a dispatched run leaves behind: its minutes in the journal, its outcome in the reply to the command."""
-    event, reply = snapshot.event, snapshot.acknowledgement
-    if not event.command or reply is None or snapshot.pull is None:
-        return []
-    path = spent_path(f"{snapshot.now:%Y-%m}", snapshot.pull.number, reply.by, event.command, event.minutes)
-    entry = json.dumps({"run": event.run_id, "minutes": round(event.minutes, 1), "by": reply.by}).encode() + b"\n"
-    ended = finished(reply.verb, unmarked(title(results)), event.head_sha, event.run_url, event.minutes)
-    operations: list[Operation] = [AppendJournal(path, entry, f"Spent by {reply.verb} on #{snapshot.pull.number}", "")]
-    if ended not in reply.body:
-        operations.append(UpdateComment(reply.id, f"{reply.body.rstrip()}\n\n{ended}\n", reply.body))
-    return operations
 
 
 def together(plans: Sequence[Plan]) -> list[Plan]:
@@ -141,7 +125,7 @@ def _superseded(snapshot: Snapshot) -> Plan:
         title="Superseded: no open pull request has this commit as its head",
         summary="The pull request has a newer head, or is closed. The newer head has a check of its own.",
     )
-    return Plan([close], None, Conclusion.NEUTRAL)
+    return Plan([close, *ended(snapshot, "")], None, Conclusion.NEUTRAL)
 
 
 def _accepting(configuration: Configuration, snapshot: Snapshot) -> Configuration:

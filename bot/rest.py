@@ -60,6 +60,16 @@ class Rest:
         with speaking(operation, once=once):
             return (ask() if once else self._whole(ask))[1]
 
+    @property
+    def signed_in(self) -> bool:
+        """Whether there is a token: GraphQL answers nobody without one."""
+        return self._requester.auth is not None
+
+    def graphql(self, query: str, variables: dict[str, Any], operation: str) -> Any:
+        """The `data` of a GraphQL query, which changes nothing. Raises `ServiceError` when any part of it was refused."""
+        with speaking(operation):
+            return self._whole(lambda: self._requester.graphql_query(query, variables)[1])["data"]
+
     def file_at(self, path: str, ref: str) -> bytes | None:
         """Content of a file at a commit, branch or tag; None when there is none."""
         with speaking(f"read {path} at {ref[:40]}"):
@@ -74,6 +84,12 @@ class Rest:
                     return None
                 raise
             return base64.b64decode(data["content"])
+
+    def viewer(self) -> str:
+        """The login of whoever the token is, over GraphQL, which any kind of token may ask."""
+        data = self.graphql("query { viewer { login } }", {}, "read the token's own login")
+        with speaking("read the token's own login"):
+            return str(data["viewer"]["login"])
 
     def source(self, path: str) -> Source:
         """A download that the API redirects to storage."""

@@ -124,6 +124,7 @@ class Acknowledgement(Strict):
     body: str
     verb: str
     by: str
+    pull: int
 
 
 class Snapshot(Strict):

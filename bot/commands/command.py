@@ -12,6 +12,7 @@ import click
 from assay.bot.options import place_options
 
 if TYPE_CHECKING:
+    from assay.bot.objects import Pull
     from assay.bot.slash.snapshot import CommandSnapshot
     from assay.bot.sources import Place
 
@@ -65,6 +66,7 @@ def answer(event: Path, event_name: str, snapshot: Path | None, dry_run: bool, *
         where.ledger(),
         lambda sha: history(github.repository, sha),
         lambda head: rebuild(head, where),
+        checklist=lambda pull: checklist(pull, where),
         keep=keep,
         dry_run=dry_run,
     )
@@ -89,48 +91,71 @@ def answer(event: Path, event_name: str, snapshot: Path | None, dry_run: bool, *
 def verify(identifier: str, output: Path | None, **place: Any) -> None:
     """Check that a dispatched command may still run, and say which commit it measures.
 
-    It is the first job of a dispatched workflow, with a token that may only read: it fails (exit 2) unless the command was
-    acknowledged by assay and the pull request still has the head that was pinned then.
+    It is the first job of a dispatched workflow, and the first step of the job that measures, with a token that may only
+    read: it fails (exit 2) unless the command was acknowledged by assay, was not carried out yet, and the pull request still
+    has the head that was pinned then.
     """
     from assay.bot.commands.gate import append
+    from assay.bot.slash.outputs import outputs_of
     from assay.bot.slash.route import verify as check
 
     entry = check(identifier, _place(place).github())
-    arguments = json.dumps(entry.arguments, sort_keys=True)
     if output is not None:
-        append(output, f"sha={entry.head_sha}\nverb={entry.verb}\narguments={arguments}\n")
-        append(
-            output, "".join(f"{key}={value}\n" for key, value in sorted(entry.arguments.items()) if "\n" not in value)
-        )
-    click.echo(f"{entry.verb} at {entry.head_sha}: {arguments}")
+        append(output, outputs_of(entry))
+    click.echo(f"{entry.verb} at {entry.head_sha}: {json.dumps(entry.arguments, sort_keys=True)}")
 
 
 def rebuild(head_sha: str, place: Place) -> None:
-    """Write the report of a head again, as its newest finished measurement would."""
+    """Write the report of a head again, and close every check of ours there by the present evidence and policy.
+
+    Each check speaks for the runs under its name, and GitHub shows the newest of a name: so each of those is rebuilt under
+    its own name and `external_id`, as the end of the run that it names would do it.
+    """
     from assay.baselines.ledger.history import history
     from assay.bot.reaction import react
-    from assay.bot.slash.observe import measuring_runs
-    from assay.bot.snapshot import EventFacts
+    from assay.bot.slash.rebuilding import endings
 
     github = place.github()
-    ours = measuring_runs(github, head_sha)
-    runs = [r for r in github.workflow_runs(head_sha=head_sha) if r.id in ours and r.status == "completed"]
-    if not runs:
-        return
-    run = max(runs, key=lambda r: r.id)
-    facts = EventFacts(
-        name="workflow_run",
-        action="completed",
-        run_id=run.id,
-        attempt=run.attempt,
-        workflow=run.name,
-        run_url=run.html_url,
-        head_sha=head_sha,
-        conclusion=run.conclusion,
-        trigger=run.event,
-    )
-    with tempfile.TemporaryDirectory(prefix="assay-") as folder:
-        react(facts, github, place.ledger(), lambda sha: history(github.repository, sha), Path(folder), lambda _: None)
+    for facts, check_name in endings(github, head_sha):
+        with tempfile.TemporaryDirectory(prefix="assay-") as folder:
+            react(
+                facts,
+                github,
+                place.ledger(),
+                lambda sha: history(github.repository, sha),
+                Path(folder),
+                lambda _: None,
+                check_name=check_name,
+            )
+
+
+def checklist(pull: Pull, place: Place) -> str:
+    """The milestones of a pull request as its report shows them; empty without a `capstone.yml` on its base branch."""
+    from assay.baselines.ledger.history import history
+    from assay.bot.milestones.checklist import block
+    from assay.bot.milestones.holdings import observe_capstone
+    from assay.bot.observe import observe
+    from assay.bot.plan import plan
+    from assay.bot.slash.rebuilding import endings, unmeasured
+
+    github, ledger = place.github(), place.ledger()
+    capstone, kept = observe_capstone(github, ledger, pull.base_ref, pull.head_sha, {}, github.file_at)
+    if capstone is None:
+        return ""
+    for facts, check_name in endings(github, pull.head_sha)[:1]:
+        with tempfile.TemporaryDirectory(prefix="assay-") as folder:
+            found = observe(
+                facts,
+                github,
+                ledger,
+                lambda sha: history(github.repository, sha),
+                Path(folder),
+                check_name=check_name,
+            )
+            for seen, records in found:
+                if seen.pull is not None and seen.pull.number == pull.number:
+                    return block(seen, records, plan(seen, records).results)
+    return block(unmeasured(github, pull, capstone), kept)
 
 
 def _place(options: dict[str, Any]) -> Place:

@@ -4,42 +4,86 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
-from datetime import date
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError, model_validator
 
 from assay.baselines.errors import InputError
-from assay.baselines.evidence import Strict
+from assay.baselines.evidence import CommitSha, Strict
 from assay.baselines.policy import Accepted
 from assay.bot.slash.snapshot import AcceptedFacts
+from assay.bot.slash.verbs import carried
 
 ACCEPTED = re.compile(r"^accepted/(\d{4}-\d{2}-\d{2})/([0-9a-f-]{36})\.json$")
-COMMAND = re.compile(r"^commands/(\d+)/([0-9a-f]{12})/([0-9a-f-]{36})\.json$")
+COMMAND = re.compile(
+    r"^commands/(\d+)/([0-9a-f]{12})/([0-9a-f-]{36})"
+    r"(?:\.(?P<user>[A-Za-z0-9_-]+)\.(?P<minutes>\d+\.\d)\.(?P<moment>\d{8}T\d{4}Z))?\.json$"
+)
 SPENT = re.compile(r"^spent/(\d{4}-\d{2})/(\d+)/([A-Za-z0-9_-]+)/([0-9a-f-]{36})\.(\d+\.\d)\.json$")
-RUN = re.compile(r"\bassay ([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b")
+IDENTIFIER = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+RUN = re.compile(rf"\bassay ({IDENTIFIER.pattern})\b")
+WORKFLOW = re.compile(r"^\.github/workflows/assay-[a-z0-9-]+\.ya?ml$")
 MAX_ACCEPTED = 200
+MAY_START = timedelta(days=2)
+"""A command older than this starts nothing more: GitHub itself drops a job that waited a day for a runner."""
+MAY_RUN = timedelta(days=7)
+"""After this nothing of a command runs any more (a job on a runner of one's own ends after five days), and what was
+reserved for it is free again."""
+
+
+def _moment(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("a moment has its zone")
+    return text
+
+
+Identifier = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+Moment = Annotated[str, StringConstraints(max_length=40), AfterValidator(_moment)]
 
 
 class Dispatched(Strict):
-    """A command that was dispatched."""
+    """A command that was dispatched. Whoever may write to the repository may write to the journal, so that every field is
+    held against the form that assay gives it before a workflow gets to see it."""
 
     schema_version: int = 1
-    id: str
-    pull: int
-    head_sha: str
-    verb: str
+    id: Identifier
+    pull: Annotated[int, Field(ge=1)]
+    head_sha: CommitSha
+    verb: Annotated[str, StringConstraints(pattern=r"^[a-z]{1,20}$")]
     arguments: dict[str, str] = Field(default_factory=dict)
-    by: str
-    comment: int
-    estimate_minutes: float
-    created: str
+    by: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_\[\]-]{1,100}$")]
+    comment: Annotated[int, Field(ge=0)]
+    estimate_minutes: Annotated[float, Field(ge=0, le=1e9)]
+    created: Moment
+
+    @model_validator(mode="after")
+    def _carried(self) -> Dispatched:
+        if not carried(self.verb, self.arguments):
+            raise ValueError("no command that the verb takes")
+        return self
+
+
+def is_identifier(text: str) -> bool:
+    """Whether a text is the UUID of a command."""
+    return IDENTIFIER.fullmatch(text) is not None
 
 
 def command_of(title: str) -> str:
     """UUID in the title of a run that a command dispatched; empty for any other run."""
     found = RUN.search(title)
     return found[1] if found else ""
+
+
+def command_of_run(run: Any, default_branch: str) -> str:
+    """UUID of the command that dispatched a run; empty for any other.
+
+    A title proves nothing: somebody who may push a branch may dispatch a workflow of that branch under any title. So only
+    assay's own workflows count, as the default branch has them.
+    """
+    ours = run.event == "workflow_dispatch" and run.head_branch == default_branch and WORKFLOW.match(run.path)
+    return command_of(run.title) if ours else ""
 
 
 def commands_at(paths: Iterable[str], pull: int, head_sha: str) -> dict[str, str]:
@@ -63,9 +107,26 @@ def path_of(paths: Iterable[str], identifier: str) -> str | None:
     return next((path for path in paths if (match := COMMAND.match(path)) and match[3] == identifier), None)
 
 
+def command_path(pull: int, head_sha: str, identifier: str, user: str, minutes: float, now: datetime) -> str:
+    """Where the journal keeps a dispatched command. Who, how long and when stand in the name, so that a listing is enough
+    to know what is reserved."""
+    moment = now.astimezone(UTC)
+    return f"commands/{pull}/{head_sha[:12]}/{identifier}.{name_of(user)}.{minutes:.1f}.{moment:%Y%m%dT%H%MZ}.json"
+
+
+def spent_path(month: str, pull: int, user: str, identifier: str, minutes: float) -> str:
+    """Where the journal keeps what a command spent; the minutes stand in the name, so that a listing is enough."""
+    return f"spent/{month}/{pull}/{name_of(user)}/{identifier}.{minutes:.1f}.json"
+
+
+def name_of(user: str) -> str:
+    """A login as part of a path."""
+    return "".join(c if (c.isascii() and c.isalnum()) or c == "-" else "_" for c in user) or "_"
+
+
 def spent(paths: Iterable[str], pull: int, user: str, month: str) -> tuple[float, float]:
     """GPU minutes spent for a pull request, and by a user's commands in a month (`2026-11`)."""
-    name = "".join(c if c.isalnum() or c == "-" else "_" for c in user)
+    name = name_of(user)
     for_pull = by_user = 0.0
     for path in paths:
         match = SPENT.match(path)
@@ -77,14 +138,39 @@ def spent(paths: Iterable[str], pull: int, user: str, month: str) -> tuple[float
     return for_pull, by_user
 
 
-def accepted(paths: Iterable[str], read: Callable[[str], bytes | None], today: date) -> tuple[AcceptedFacts, ...]:
-    """Accepted regressions that hold today, oldest expiry first; an entry that cannot be read is left out.
+def ended(paths: Iterable[str]) -> set[str]:
+    """UUIDs of the commands whose minutes are written down: they are over."""
+    return {match[4] for path in paths if (match := SPENT.match(path))}
 
-    The newest `MAX_ACCEPTED` by expiry are read, a request each.
+
+def reserved(paths: Sequence[str], pull: int, user: str, now: datetime) -> tuple[float, float]:
+    """GPU minutes that commands in flight are expected to take, for a pull request and for a user.
+
+    In flight is what was dispatched within `MAY_RUN`, and of which nothing is written down as spent.
     """
-    names = sorted(path for path in paths if (match := ACCEPTED.match(path)) and match[1] >= today.isoformat())
+    over, name = ended(paths), name_of(user)
+    for_pull = by_user = 0.0
+    for path in paths:
+        match = COMMAND.match(path)
+        if match is None or match["user"] is None or match[3] in over:
+            continue
+        if now - datetime.strptime(match["moment"], "%Y%m%dT%H%MZ").replace(tzinfo=UTC) > MAY_RUN:
+            continue
+        minutes = float(match["minutes"])
+        for_pull += minutes if int(match[1]) == pull else 0.0
+        by_user += minutes if match["user"] == name else 0.0
+    return for_pull, by_user
+
+
+def holding(paths: Iterable[str], today: date) -> list[str]:
+    """Paths of the accepted regressions that hold today, oldest expiry first; the `MAX_ACCEPTED` newest by expiry."""
+    return sorted(p for p in paths if (match := ACCEPTED.match(p)) and match[1] >= today.isoformat())[-MAX_ACCEPTED:]
+
+
+def accepted(paths: Iterable[str], read: Callable[[str], bytes | None], today: date) -> tuple[AcceptedFacts, ...]:
+    """Accepted regressions that hold today, oldest expiry first; an entry that cannot be read is left out."""
     found = []
-    for path in names[-MAX_ACCEPTED:]:
+    for path in holding(paths, today):
         data = read(path)
         try:
             entry = json.loads(data or b"")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 MAX_LINE = 1_000
 PREFIX = "/assay"
 
+_ZERO_WIDTH = "\u200b\u200c\u200d\u2060\ufeff"
+"""What copying from a page or a chat leaves between words, and nobody sees."""
 _KEY = re.compile(r"^([A-Za-z][A-Za-z0-9_-]{0,40})=(.*)$", re.DOTALL)
 _FLAG = re.compile(r"^--([A-Za-z][A-Za-z0-9-]{0,40})$")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’"}
@@ -31,16 +33,18 @@ class Line:
 def read_line(body: str, *, bare: frozenset[str] = frozenset()) -> Line | None:
     """The command on the first line of a comment; None when the comment is not meant for us.
 
-    `bare` are verbs that are also understood without `/assay` (`/evaluate`). Only the first line counts: a command that
+    `bare` are verbs that are also understood without `/assay` (`/evaluate`). Capitals and every kind of blank (tabs, the
+    no-break spaces of telephones and pages) are as good as small letters and spaces. Only the first line counts: a command that
     is quoted or shown further down is not one. Raises `BadLine` for a line that is ours and cannot be read.
     """
-    first = body.split("\n", 1)[0].strip("\r \t")
-    head, _, rest = first.partition(" ")
-    head = head.rstrip("\t")
-    if head == PREFIX:
+    parts_of = _first(body).split(maxsplit=1)
+    if not parts_of:
+        return None
+    start, rest = parts_of[0], "".join(parts_of[1:])
+    if start.casefold() == PREFIX:
         text = rest
-    elif head.startswith("/") and head[1:] in bare:
-        text = first[1:]
+    elif start.startswith("/") and start[1:].casefold() in bare:
+        text = f"{start[1:]} {rest}"
     else:
         return None
     if len(text) > MAX_LINE:
@@ -63,6 +67,16 @@ def read_line(body: str, *, bare: frozenset[str] = frozenset()) -> Line | None:
         else:
             words.append(part)
     return Line(parts[0][0].lower(), tuple(words), tuple(options.items()), tuple(dict.fromkeys(flags)))
+
+
+def addressed(body: str) -> bool:
+    """Whether a comment begins with `/assay`, well or badly written: nobody else's bot is meant then."""
+    return [word.casefold() for word in _first(body).split(maxsplit=1)[:1]] == [PREFIX]
+
+
+def _first(body: str) -> str:
+    """The first line, with what nobody sees between its words as plain spaces."""
+    return body.split("\n", 1)[0].translate(dict.fromkeys(map(ord, _ZERO_WIDTH), " ")).strip()
 
 
 def split(text: str) -> list[tuple[str, bool]]:

@@ -10,11 +10,12 @@ from typing import Any
 from assay.baselines.errors import AssayError, InputError
 from assay.baselines.ledger import Ledger
 from assay.baselines.ledger.history import baseline
-from assay.bot.observe import run_of
+from assay.bot.measuring import run_of
+from assay.bot.objects import Pull
 from assay.bot.slash import entries, replies
 from assay.bot.slash.line import BadLine, read_line
 from assay.bot.slash.snapshot import CommandSnapshot, RunFacts
-from assay.bot.slash.verbs import BY_NAME
+from assay.bot.slash.verbs import BY_NAME, Look, looks, understand
 
 CONFIGURATION = ".github/assay.yml"
 
@@ -27,13 +28,15 @@ def comment_facts(event_name: str, payload: Mapping[str, Any]) -> dict[str, Any]
             f"assay command answers issue_comment events, not {event_name[:40]!r}: call it from a workflow with `on: issue_comment`."
         )
     try:
-        author = comment["user"] or {}
+        # The account may be gone (null), and nothing says that it is ever anything but a mapping.
+        author = comment["user"] if isinstance(comment["user"], dict) else {}
         return {
             "action": str(payload.get("action", "")),
             "comment": int(comment["id"]),
             "body": str(comment.get("body") or "")[:20_000],
-            "author": str(author.get("login", "")),
-            "bot": author.get("type") == "Bot" or str(author.get("login", "")).endswith("[bot]"),
+            "author": str(author.get("login") or ""),
+            "bot": author.get("type") == "Bot" or str(author.get("login") or "").endswith("[bot]"),
+            "commented": datetime.fromisoformat(str(comment["created_at"])),
             "pull": int(issue["number"]) if issue.get("pull_request") else None,
             "open": issue.get("state", "open") == "open",
         }
@@ -47,10 +50,14 @@ def observe(
     ledger: Ledger,
     history: Callable[[str], Iterable[str]],
     *,
+    checklist: Callable[[Pull], str] = lambda _: "",
     now: datetime | None = None,
     identifier: str | None = None,
 ) -> CommandSnapshot:
-    """A snapshot of what the command needs; a comment that is not for us costs no request."""
+    """A snapshot of what the command needs; a comment that is not for us costs no request.
+
+    `checklist` gives the milestones of a pull request as Markdown.
+    """
     now = now or datetime.now(UTC)
     seen: dict[str, Any] = {
         **facts,
@@ -63,32 +70,59 @@ def observe(
         return CommandSnapshot(**seen)
     number = int(facts["pull"])
     pull = repository.pull(number)
-    configuration = repository.file_at(CONFIGURATION, pull.base_ref)
-    viewer = repository.viewer_login()
-    answered = any(
-        c.author == viewer and (found := replies.read_marker(c.body)) is not None and found[1] == facts["comment"]
-        for c in repository.issue_comments(number)
-    )
-    paths = repository.journal_list()
-    for_pull, by_user = entries.spent(paths, number, str(facts["author"]), f"{now:%Y-%m}")
-    branch = repository.default_branch()
+    branch, author = repository.default_branch(), str(facts["author"])
+    configuration = repository.file_at(CONFIGURATION, branch)
     seen |= {
         "open": pull.state == "open",
         "head_sha": pull.head_sha,
         "base_ref": pull.base_ref,
         "fork": pull.fork,
-        "permission": repository.permission(str(facts["author"])),
+        "permission": repository.permission(author) if author else "none",
         "default_branch": branch,
-        "workflows": tuple(repository.workflow_files(branch)),
         "configuration": configuration.decode("utf-8", "replace") if configuration is not None else None,
-        "answered": answered,
-        "spent_pull": for_pull,
-        "spent_user": by_user,
-        "runs": _runs(repository, number, pull.head_sha, paths),
-        "accepted": entries.accepted(paths, repository.journal_get, now.date()),
-        "baseline": _baseline(repository, ledger, history, pull.base_ref, pull.head_sha),
+        "answered": _answered(repository, number, int(facts["comment"])),
     }
+    needed = needs(str(facts["body"]))
+    if "workflows" in needed:
+        seen["workflows"] = tuple(repository.workflow_files(branch))
+    if "push" in needed:
+        seen["pushed"] = repository.head_since(pull)
+    if needed & {"budget", "runs", "accepted"}:
+        paths = repository.journal_list()
+        if "budget" in needed:
+            for_pull, by_user = entries.spent(paths, number, author, f"{now:%Y-%m}")
+            seen |= {"spent_pull": for_pull, "spent_user": by_user}
+            for_pull, by_user = entries.reserved(paths, number, author, now)
+            seen |= {"reserved_pull": for_pull, "reserved_user": by_user}
+        if "runs" in needed:
+            seen["runs"] = _runs(repository, number, pull.head_sha, paths, branch)
+        if "accepted" in needed:
+            read = repository.journal_reader(entries.holding(paths, now.date()))
+            seen["accepted"] = entries.accepted(paths, read, now.date())
+    if needed & {"baseline", "metrics"}:
+        seen |= _baseline(repository, ledger, history, pull, metrics="metrics" in needed)
+    if "milestones" in needed:
+        seen["milestones"] = checklist(pull)
     return CommandSnapshot(**seen)
+
+
+def needs(body: str) -> frozenset[Look]:
+    """What answering a command takes beyond the pull request, the policy and the permission; nothing for a bad line."""
+    try:
+        line = read_line(body, bare=frozenset(BY_NAME))
+        return looks(understand(line)) if line is not None else frozenset()
+    except BadLine:
+        return frozenset()
+
+
+def _answered(repository: Any, number: int, comment: int) -> bool:
+    """Whether a comment of ours answers this one already."""
+    told = [
+        c
+        for c in repository.issue_comments(number)
+        if (found := replies.read_marker(c.body)) is not None and found[1] == comment
+    ]
+    return bool(told) and any(c.author == repository.viewer_login() for c in told)
 
 
 def may_be_ours(facts: Mapping[str, Any]) -> bool:
@@ -106,14 +140,14 @@ def measuring_runs(repository: Any, head_sha: str) -> set[int]:
     return {found for check in repository.checks(head_sha) if (found := run_of(check.external_id)) is not None}
 
 
-def _runs(repository: Any, number: int, head_sha: str, paths: list[str]) -> tuple[RunFacts, ...]:
+def _runs(repository: Any, number: int, head_sha: str, paths: list[str], default_branch: str) -> tuple[RunFacts, ...]:
     """Runs of the head, and runs that commands dispatched for it, newest first."""
     commands = entries.commands_at(paths, number, head_sha)
     ours = measuring_runs(repository, head_sha)
     runs = [(run, "") for run in repository.workflow_runs(head_sha=head_sha) if run.id in ours]
     if commands:
         sent = repository.workflow_runs(event="workflow_dispatch")
-        runs += [(run, found) for run in sent if (found := entries.command_of(run.title)) in commands]
+        runs += [(run, found) for run in sent if (found := entries.command_of_run(run, default_branch)) in commands]
     runs.sort(key=lambda pair: pair[0].id, reverse=True)
     return tuple(
         RunFacts(
@@ -129,11 +163,17 @@ def _runs(repository: Any, number: int, head_sha: str, paths: list[str]) -> tupl
 
 
 def _baseline(
-    repository: Any, ledger: Ledger, history: Callable[[str], Iterable[str]], base_ref: str, head_sha: str
-) -> str:
-    """Tag of the nearest evaluation baseline; empty when there is none, or it cannot be looked up."""
+    repository: Any, ledger: Ledger, history: Callable[[str], Iterable[str]], pull: Pull, *, metrics: bool
+) -> dict[str, Any]:
+    """The tag of the nearest evaluation baseline and, where wanted, what it measured: nothing of it when there is none, or
+    when it cannot be looked up."""
     try:
-        found = baseline(ledger, base_ref, "evaluation", history(repository.merge_base(base_ref, head_sha)))
+        merge_base = repository.merge_base(pull.base_ref, pull.head_sha)
+        found = baseline(ledger, pull.base_ref, "evaluation", history(merge_base))
+        if found is None:
+            return {"baseline": "", "metrics": () if metrics else None}
+        record = ledger.fetch(found.publication) if metrics else None
     except AssayError:
-        return ""
-    return found.publication.tag if found is not None else ""
+        return {"baseline": "", "metrics": None}
+    measured = [k for k, m in record.evidence.metrics.items() if m.scale != "measure"] if record is not None else None
+    return {"baseline": found.publication.tag, "metrics": tuple(sorted(measured)) if measured is not None else None}

@@ -41,6 +41,16 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """Look at the budget again after a reservation: of two commands that were answered at once, both may not fit."""
+
+    pull: int
+    user: str
+    minutes_per_pull: int
+    minutes_per_user: int
+
+
+@dataclass(frozen=True)
 class Dispatch:
     """Start a workflow."""
 
@@ -65,9 +75,9 @@ class Rerun:
 
 @dataclass(frozen=True)
 class Report:
-    """Rebuild the report of the pull request now."""
+    """Rebuild the report of the pull request, and every check of ours at its head, now."""
 
     head_sha: str
 
 
-SlashOperation = React | Reply | PinHead | Record | Dispatch | Cancel | Rerun | Report
+SlashOperation = React | Reply | PinHead | Record | Hold | Dispatch | Cancel | Rerun | Report

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from datetime import date, timedelta
 
 from assay.baselines.config import Configuration, parse_configuration
 from assay.baselines.errors import InputError
+from assay.baselines.policy import matches
 from assay.bot.slash import replies
-from assay.bot.slash.line import BadLine, read_line
+from assay.bot.slash.entries import command_path, spent_path
+from assay.bot.slash.line import BadLine, Line, read_line
 from assay.bot.slash.operations import (
     Cancel,
     Dispatch,
+    Hold,
     PinHead,
     React,
     Record,
@@ -22,7 +26,7 @@ from assay.bot.slash.operations import (
     SlashOperation,
 )
 from assay.bot.slash.snapshot import CommandSnapshot
-from assay.bot.slash.verbs import BY_NAME, WORKFLOW_OF_REFRESH, Command, allowed, understand
+from assay.bot.slash.verbs import BY_NAME, WORKFLOW_OF_REFRESH, Command, allowed, estimate, understand
 
 
 def plan(seen: CommandSnapshot) -> list[SlashOperation]:
@@ -48,63 +52,52 @@ def plan(seen: CommandSnapshot) -> list[SlashOperation]:
     if not seen.open:
         return _refused(seen, replies.closed())
     if problem:
-        return _refused(seen, replies.bad_policy(problem, seen.base_ref))
+        return _refused(seen, replies.bad_policy(problem, seen.default_branch))
     return [React(seen.comment, "eyes"), *_act(seen, command, configuration)]
-
-
-def command_path(pull: int, head_sha: str, identifier: str) -> str:
-    """Where the journal keeps a dispatched command."""
-    return f"commands/{pull}/{head_sha[:12]}/{identifier}.json"
-
-
-def spent_path(month: str, pull: int, user: str, identifier: str, minutes: float) -> str:
-    """Where the journal keeps what a command spent; the minutes stand in the name, so that a listing is enough."""
-    name = "".join(c if c.isalnum() or c == "-" else "_" for c in user)
-    return f"spent/{month}/{pull}/{name}/{identifier}.{minutes:.1f}.json"
 
 
 def _act(seen: CommandSnapshot, command: Command, configuration: Configuration) -> list[SlashOperation]:
     """Operations of a command that may be carried out."""
-    assert seen.pull is not None
-    done: list[SlashOperation]
     match command.verb.name:
         case "help":
             topic = command.arguments.get("verb", "")
             if topic and topic not in BY_NAME:
-                return [Reply(seen.pull, _marked(seen, replies.unknown_verb(topic))), React(seen.comment, "confused")]
-            return [Reply(seen.pull, _marked(seen, replies.help_text(topic)))]
+                return _no(seen, replies.unknown_verb(topic))
+            return _answer(seen, replies.help_text(topic))
         case "status":
-            return [Reply(seen.pull, _marked(seen, replies.status(seen, configuration.commands)))]
+            return _answer(seen, replies.status(seen, configuration.commands))
         case "baseline" if command.arguments["action"] == "show":
-            return [Reply(seen.pull, _marked(seen, replies.baseline(seen)))]
+            return _answer(seen, replies.baseline(seen))
         case "baseline":
             return _refresh(seen, command, configuration)
         case "accept":
-            return _accept(seen, command, configuration.commands.accept_days)
-        case "gate" | "milestones":
-            return [
-                Reply(seen.pull, _marked(seen, replies.rebuilding(seen))),
-                Report(seen.head_sha),
-                React(seen.comment, "rocket"),
-            ]
+            return _accept(seen, command, configuration)
+        case "milestones":
+            return _answer(seen, replies.milestones(seen))
+        case "gate":
+            if not any(r.finished for r in seen.runs):
+                return _no(seen, replies.nothing_to_compare(seen))
+            return [*_answer(seen, replies.rebuilding(seen)), Report(seen.head_sha), React(seen.comment, "rocket")]
         case "cancel":
             running = [r for r in seen.runs if not r.finished]
-            done = [Cancel(r.id) for r in running]
+            if not running:
+                return _no(seen, replies.cancelled(running))
             return [
-                *done,
-                Reply(seen.pull, _marked(seen, replies.cancelled(running))),
-                React(seen.comment, "rocket" if running else "confused"),
+                *_answer(seen, replies.cancelled(running)),
+                *(Cancel(r.id) for r in running),
+                React(seen.comment, "rocket"),
             ]
         case "rerun":
             newest = next((r for r in seen.runs if r.finished and not r.command), None)
             if newest is None:
-                return _refused(seen, replies.nothing_to_rerun(seen))[1:]
+                return _no(seen, replies.nothing_to_rerun(seen))
             over = _over_budget(seen, command, configuration)
             if over:
-                return [Reply(seen.pull, _marked(seen, over)), React(seen.comment, "confused")]
+                return _no(seen, over)
             return [
+                *_answer(seen, replies.rerunning(newest)),
                 Rerun(newest.id),
-                Reply(seen.pull, _marked(seen, replies.rerunning(newest))),
+                _spent(seen, command),
                 React(seen.comment, "rocket"),
             ]
         case _:
@@ -113,17 +106,17 @@ def _act(seen: CommandSnapshot, command: Command, configuration: Configuration) 
 
 def _dispatch(seen: CommandSnapshot, command: Command, configuration: Configuration) -> list[SlashOperation]:
     assert seen.pull is not None
-    workflow = command.verb.workflow
+    workflow, settings = command.verb.workflow, configuration.commands
     if workflow not in seen.workflows:
-        return [
-            Reply(seen.pull, _marked(seen, replies.no_workflow(command, workflow, seen.default_branch))),
-            React(seen.comment, "confused"),
-        ]
+        return _no(seen, replies.no_workflow(command, workflow, seen.default_branch))
+    moved = _moved(seen, command)
+    if moved:
+        return _no(seen, moved)
     over = _over_budget(seen, command, configuration)
     if over:
-        return [Reply(seen.pull, _marked(seen, over)), React(seen.comment, "confused")]
-    arguments = {k: v for k, v in command.arguments.items() if v}
-    estimate = command.verb.minutes(arguments)
+        return _no(seen, over)
+    arguments = {k: v for k, v in command.arguments.items() if v and k != "head"}
+    minutes = estimate(command, _tasks(seen))
     entry = {
         "schema_version": 1,
         "id": seen.id,
@@ -133,54 +126,87 @@ def _dispatch(seen: CommandSnapshot, command: Command, configuration: Configurat
         "arguments": arguments,
         "by": seen.author,
         "comment": seen.comment,
-        "estimate_minutes": estimate,
+        "estimate_minutes": minutes,
         "created": seen.now.isoformat(),
     }
     # All that people wrote travels as one JSON text: the workflow reads it with a parser and never pastes it into a script.
     inputs = (("id", seen.id), ("pull", str(seen.pull)), ("head", seen.head_sha), ("arguments", _json(arguments)))
-    path = command_path(seen.pull, seen.head_sha, seen.id)
+    path = command_path(seen.pull, seen.head_sha, seen.id, seen.author, minutes, seen.now)
     return [
-        Reply(seen.pull, _marked(seen, replies.dispatched(seen, command, estimate, configuration.commands))),
+        *_answer(seen, replies.dispatched(seen, command, minutes, settings)),
         PinHead(f"assay/{command.verb.name}", seen.head_sha, seen.id),
         Record(path, _json(entry).encode() + b"\n", f"Command {command.verb.name} on #{seen.pull}"),
+        Hold(seen.pull, seen.author, settings.minutes_per_pull, settings.minutes_per_user),
         Dispatch(workflow, seen.default_branch, inputs),
         React(seen.comment, "rocket"),
     ]
 
 
+def _moved(seen: CommandSnapshot, command: Command) -> str:
+    """The refusal when the head may be another than the one that the author of the comment saw, else an empty text.
+
+    Naming it settles the matter. Otherwise it must have been there before the comment; a push in the same second counts as
+    one after it, for GitHub gives no fractions.
+    """
+    wanted = command.arguments.get("head", "")
+    if wanted:
+        return "" if seen.head_sha.startswith(wanted) else replies.other_head(seen, wanted)
+    if seen.commented is None:  # a snapshot from before this was looked at
+        return ""
+    if seen.pushed is None:
+        return replies.push_unknown(seen)
+    return replies.pushed_after(seen) if seen.pushed >= seen.commented else ""
+
+
 def _refresh(seen: CommandSnapshot, command: Command, configuration: Configuration) -> list[SlashOperation]:
     """Measure the default branch again and publish it: no code of the pull request runs, so nothing is pinned."""
-    assert seen.pull is not None
     if WORKFLOW_OF_REFRESH not in seen.workflows:
-        text = replies.no_workflow(command, WORKFLOW_OF_REFRESH, seen.default_branch)
-        return [Reply(seen.pull, _marked(seen, text)), React(seen.comment, "confused")]
+        return _no(seen, replies.no_workflow(command, WORKFLOW_OF_REFRESH, seen.default_branch))
     over = _over_budget(seen, command, configuration)
     if over:
-        return [Reply(seen.pull, _marked(seen, over)), React(seen.comment, "confused")]
+        return _no(seen, over)
     return [
+        *_answer(seen, replies.refreshing(seen)),
         Dispatch(WORKFLOW_OF_REFRESH, seen.default_branch, ()),
-        Reply(seen.pull, _marked(seen, replies.refreshing(seen))),
+        _spent(seen, command),
         React(seen.comment, "rocket"),
     ]
+
+
+def _spent(seen: CommandSnapshot, command: Command) -> Record:
+    """What a command that starts a run of another name counts for: its estimate, for nothing tells the two together later."""
+    assert seen.pull is not None
+    minutes = estimate(command, _tasks(seen))
+    path = spent_path(f"{seen.now:%Y-%m}", seen.pull, seen.author, seen.id, minutes)
+    entry = {"verb": command.verb.name, "minutes": round(minutes, 1), "by": seen.author, "estimate": True}
+    return Record(path, _json(entry).encode() + b"\n", f"Spent by {command.verb.name} on #{seen.pull}")
 
 
 def _over_budget(seen: CommandSnapshot, command: Command, configuration: Configuration) -> str:
     """The refusal when the estimate does not fit what is left, else an empty text."""
     settings = configuration.commands
-    estimate = command.verb.minutes(command.arguments)
-    left_pull, left_user = settings.minutes_per_pull - seen.spent_pull, settings.minutes_per_user - seen.spent_user
-    if estimate > min(left_pull, left_user) + 1e-9:
-        return replies.over_budget(command, estimate, max(left_pull, 0.0), max(left_user, 0.0), settings)
+    expected = estimate(command, _tasks(seen))
+    left_pull = settings.minutes_per_pull - seen.spent_pull - seen.reserved_pull
+    left_user = settings.minutes_per_user - seen.spent_user - seen.reserved_user
+    if expected > min(left_pull, left_user) + 1e-9:
+        return replies.over_budget(command, expected, max(left_pull, 0.0), max(left_user, 0.0), settings)
     return ""
 
 
-def _accept(seen: CommandSnapshot, command: Command, days: int) -> list[SlashOperation]:
+def _tasks(seen: CommandSnapshot) -> list[str]:
+    """The baseline's tasks."""
+    return list(dict.fromkeys(metric.partition("/")[0] for metric in seen.metrics or ()))
+
+
+def _accept(seen: CommandSnapshot, command: Command, configuration: Configuration) -> list[SlashOperation]:
     assert seen.pull is not None
-    arguments = command.arguments
+    arguments, days = command.arguments, configuration.commands.accept_days
     expires, today = date.fromisoformat(arguments["expires"]), seen.now.date()
     if expires < today or expires > today + timedelta(days=days):
-        text = replies.bad_expiry(expires, today, days)
-        return [Reply(seen.pull, _marked(seen, text)), React(seen.comment, "confused")]
+        return _no(seen, replies.bad_expiry(expires, today, days))
+    unknown = _unknown(arguments["task"], seen, configuration)
+    if unknown:
+        return _no(seen, unknown)
     task, _, metric = arguments["task"].partition("/")
     entry = {
         "schema_version": 1,
@@ -195,27 +221,54 @@ def _accept(seen: CommandSnapshot, command: Command, days: int) -> list[SlashOpe
         "created": seen.now.isoformat(),
     }
     return [
+        *_answer(seen, replies.accepted(seen, command)),
         Record(
             f"accepted/{expires.isoformat()}/{seen.id}.json",
             _json(entry).encode() + b"\n",
             f"{seen.author} accepts {task} until {expires}",
         ),
-        Reply(seen.pull, _marked(seen, replies.accepted(seen, command))),
         Report(seen.head_sha),
         React(seen.comment, "rocket"),
     ]
 
 
-def _refused(seen: CommandSnapshot, text: str) -> list[SlashOperation]:
+def _unknown(wanted: str, seen: CommandSnapshot, configuration: Configuration) -> str:
+    """The refusal when nothing of the baseline can ever be meant, else an empty text."""
+    if seen.metrics is None:  # the ledger could not be looked at: the report will show what the entry covers
+        return ""
+    if not seen.metrics:
+        return replies.nothing_to_accept(seen)
+    task, _, metric = wanted.partition("/")
+    pools = ["pool", *(f"pool:{group}" for group in configuration.gate.family_groups())]
+    if not metric and (task in pools or (task.startswith("pool:") and seen.base_ref != seen.default_branch)):
+        return ""  # the groups of another base branch stand in a policy that was not looked at
+    measured = [m.partition("/") for m in seen.metrics]
+    if any(matches(t, [task]) and metric in ("", m) for t, _, m in measured):
+        return ""
+    known = [*(_tasks(seen) if not metric else seen.metrics), *pools]
+    near = difflib.get_close_matches(wanted, known, n=1)
+    return replies.unknown_task(wanted, near[0] if near else "")
+
+
+def _answer(seen: CommandSnapshot, text: str) -> list[SlashOperation]:
     assert seen.pull is not None
-    return [React(seen.comment, "eyes"), Reply(seen.pull, _marked(seen, text)), React(seen.comment, "confused")]
+    return [Reply(seen.pull, _marked(seen, text))]
+
+
+def _no(seen: CommandSnapshot, text: str) -> list[SlashOperation]:
+    """A refusal after the eyes."""
+    return [*_answer(seen, text), React(seen.comment, "confused")]
+
+
+def _refused(seen: CommandSnapshot, text: str) -> list[SlashOperation]:
+    return [React(seen.comment, "eyes"), *_no(seen, text)]
 
 
 def _marked(seen: CommandSnapshot, text: str) -> str:
     return f"{replies.marker(seen.comment, seen.id)}\n{text}\n"
 
 
-def _verb_of(body: str, bare: frozenset[str]):  # type: ignore[no-untyped-def]
+def _verb_of(body: str, bare: frozenset[str]) -> Line | None:
     try:
         return read_line(body, bare=bare)
     except BadLine:

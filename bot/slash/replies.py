@@ -11,6 +11,8 @@ from assay.bot.slash.snapshot import CommandSnapshot, RunFacts
 from assay.bot.slash.verbs import BY_NAME, VERBS, Command, Verb, needed
 from assay.bot.text import code, plain
 
+MAX_LISTED = 20
+"""Accepted regressions that a status names: a reply has at most 65,536 characters, and a reason may take 2,000 of them."""
 _MARKER = re.compile(r"^<!-- assay command=([0-9a-f-]{36}) comment=(\d+) -->")
 
 
@@ -59,15 +61,38 @@ def no_workflow(command: Command, workflow: str, branch: str) -> str:
 def over_budget(
     command: Command, estimate: float, left_pull: float, left_user: float, settings: CommandSettings
 ) -> str:
+    fewer = "Ask for fewer examples, or raise" if any(a.name == "examples" for a in command.verb.arguments) else "Raise"
+    short = "minutes-per-pull" if left_pull <= left_user else "minutes-per-user"
     return (
         f"`{command.verb.name}` is expected to take {estimate:.0f} GPU minutes; {left_pull:.0f} of {settings.minutes_per_pull} "
-        f"are left for this pull request and {left_user:.0f} of {settings.minutes_per_user} for you this month. "
-        "Ask for fewer examples, or raise `commands.minutes-per-pull` in `.github/assay.yml`."
+        f"are left for this pull request and {left_user:.0f} of {settings.minutes_per_user} for you this month, what runs now "
+        f"included. {fewer} `commands.{short}` in the default branch's `.github/assay.yml`."
+    )
+
+
+def other_head(seen: CommandSnapshot, wanted: str) -> str:
+    return (
+        f"The head is `{seen.head_sha[:12]}`, not `{code(wanted[:12], 12)}`: look at what was pushed, then say it again with the "
+        "commit that you mean."
+    )
+
+
+def pushed_after(seen: CommandSnapshot) -> str:
+    return (
+        f"The branch was pushed to after your comment: its head is `{seen.head_sha[:12]}` now, and nothing was started. "
+        "Look at it, then say it again."
+    )
+
+
+def push_unknown(seen: CommandSnapshot) -> str:
+    return (
+        f"GitHub does not tell when `{seen.head_sha[:12]}` was pushed, so that I cannot know that it is what you looked at. "
+        f"Say it again with `head={seen.head_sha[:12]}` if it is."
     )
 
 
 def dispatched(seen: CommandSnapshot, command: Command, estimate: float, settings: CommandSettings) -> str:
-    left = settings.minutes_per_pull - seen.spent_pull - estimate
+    left = settings.minutes_per_pull - seen.spent_pull - seen.reserved_pull - estimate
     shown = " ".join(f"{key}={value}" for key, value in sorted(command.arguments.items()) if value)
     return (
         f"Started `{command.verb.name}{f' {code(shown, 200)}' if shown else ''}` at `{seen.head_sha[:12]}`: about "
@@ -80,11 +105,38 @@ def failed(why: str) -> str:
     return f"That did not work: {plain(why, 300)}"
 
 
+def half_done(why: str) -> str:
+    return f"It was started, but afterwards something did not work: {plain(why, 300)}"
+
+
+def running(url: str) -> str:
+    return f"It runs: [Run]({url})."
+
+
 def finished(command: str, outcome: str, head_sha: str, url: str, minutes: float) -> str:
     return (
         f"`{code(command, 40)}` at `{head_sha[:12]}` ended: {plain(outcome, 160)}. [Run]({url}), {minutes:.0f} minutes. "
         "The report has the details."
     )
+
+
+def voided(command: str, head_sha: str, url: str) -> str:
+    return (
+        f"`{code(command, 40)}` at `{head_sha[:12]}` is void, and nothing was measured: the pull request was pushed to or "
+        f"closed before it ran. [Run]({url}). Say it again for the new head."
+    )
+
+
+def told_minutes(body: str, url: str) -> float | None:
+    """The minutes that a reply gives for the run at `url`; None when it gives none."""
+    found = re.search(re.escape(f"]({url}), ") + r"(\d+) minutes", body)
+    return float(found[1]) if found else None
+
+
+def with_line(body: str, url: str, line: str) -> str:
+    """A reply with one line about the run at `url`: a line that links to it is replaced, else the line is appended."""
+    kept = [text for text in body.rstrip().split("\n") if f"]({url})" not in text or not url]
+    return "\n".join(kept).rstrip() + f"\n\n{line}\n"
 
 
 def accepted(seen: CommandSnapshot, command: Command) -> str:
@@ -102,8 +154,34 @@ def bad_expiry(expires: date, today: date, days: int) -> str:
     return f"{expires.isoformat()} is too far away: at most {days} days, that is {(today + timedelta(days=days)).isoformat()}."
 
 
+def unknown_task(wanted: str, near: str) -> str:
+    hint = f"; did you mean {plain(near, 120)}?" if near else "."
+    return f"The baseline of this pull request has no `{code(wanted, 120)}`, so that nothing was accepted{hint}"
+
+
+def nothing_to_accept(seen: CommandSnapshot) -> str:
+    return (
+        f"Nothing is published for {plain(seen.base_ref, 60)} at the merge base or before it: nothing can have regressed, and "
+        "nothing was accepted."
+    )
+
+
 def rebuilding(seen: CommandSnapshot) -> str:
     return f"Comparing again at `{seen.head_sha[:12]}`; the report is rewritten in its place."
+
+
+def nothing_to_compare(seen: CommandSnapshot) -> str:
+    active = [r for r in seen.runs if not r.finished]
+    if active:
+        links = ", ".join(f"[{plain(r.workflow, 60)}]({r.url})" for r in active)
+        return f"Nothing is measured at `{seen.head_sha[:12]}` yet, so that there is no report to rewrite; it comes when {links} ends."
+    return f"Nothing was measured at `{seen.head_sha[:12]}`, so that there is no report to rewrite; `/assay evaluate` measures it."
+
+
+def milestones(seen: CommandSnapshot) -> str:
+    if seen.milestones:
+        return seen.milestones
+    return f"{plain(seen.base_ref, 60)} has no `capstone.yml`, so that there are no milestones; `assay capstone init` writes one."
 
 
 def cancelled(running: Sequence[RunFacts]) -> str:
@@ -148,12 +226,21 @@ def status(seen: CommandSnapshot, settings: CommandSettings) -> str:
         f"- Spent: {seen.spent_pull:.0f} of {settings.minutes_per_pull} GPU minutes for this pull request, "
         f"{seen.spent_user:.0f} of {settings.minutes_per_user} by you this month."
     )
+    if seen.reserved_pull or seen.reserved_user:
+        lines.append(
+            f"- Expected of what runs: {seen.reserved_pull:.0f} GPU minutes for this pull request, {seen.reserved_user:.0f} by you."
+        )
     if not seen.accepted:
         lines.append("- Accepted regressions: none.")
     lines += [
         f"- Accepted: {plain(e.task, 80)} until {plain(e.expires, 12)}, by {plain(e.by, 60)}: {plain(e.reason, 300)}"
-        for e in seen.accepted
+        for e in seen.accepted[:MAX_LISTED]
     ]
+    more = len(seen.accepted) - MAX_LISTED
+    if more > 0:
+        lines.append(
+            f"- And {more} more that expire later: the folder `accepted/` of the branch `assay-journal` has them all."
+        )
     return "\n".join(lines)
 
 

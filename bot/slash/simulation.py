@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assay.bot.slash.operations import Cancel, Dispatch, PinHead, React, Record, Reply, Report, Rerun, SlashOperation
+from assay.bot.slash.operations import (
+    Cancel,
+    Dispatch,
+    Hold,
+    PinHead,
+    React,
+    Record,
+    Reply,
+    Report,
+    Rerun,
+    SlashOperation,
+)
 
 
 def describe(operations: Sequence[SlashOperation]) -> str:
@@ -24,6 +35,9 @@ def _describe(number: int, operation: SlashOperation) -> str:
             return f"{number}. open check {operation.name!r} at {operation.head_sha[:12]} ({operation.external_id})"
         case Record():
             return f"{number}. append {operation.path} to the journal:\n    {operation.data.decode().strip()}"
+        case Hold():
+            limits = f"{operation.minutes_per_pull} of pull request {operation.pull}, {operation.minutes_per_user} of {operation.user}"
+            return f"{number}. see that the reservation fits the minutes: {limits}"
         case Dispatch():
             shown = ", ".join(f"{key}={value}" for key, value in operation.inputs)
             return f"{number}. dispatch {operation.workflow} at {operation.ref}: {shown}"

@@ -48,6 +48,10 @@ class CommandSnapshot(Strict):
     body: str = ""
     author: str = ""
     bot: bool = False
+    commented: datetime | None = Field(None, strict=False)
+    """When the comment was written."""
+    pushed: datetime | None = Field(None, strict=False)
+    """Since when, at the latest, the head is the head; None where GitHub does not tell."""
     pull: int | None = None
     """Number of the pull request; None for a comment on an issue."""
     open: bool = True
@@ -58,14 +62,23 @@ class CommandSnapshot(Strict):
     default_branch: str = "main"
     workflows: tuple[str, ...] = Field(default=(), strict=False)
     configuration: str | None = None
+    """Text of the default branch's `assay.yml`: a branch that anybody may make must not set its own budget."""
     runs: tuple[RunFacts, ...] = Field(default=(), strict=False)
     """Newest first."""
     spent_pull: float = 0.0
     """GPU minutes spent for this pull request."""
     spent_user: float = 0.0
     """GPU minutes that the author's commands spent this month."""
+    reserved_pull: float = 0.0
+    """GPU minutes that commands in flight are expected to take for this pull request."""
+    reserved_user: float = 0.0
+    """The same for the author's commands."""
     accepted: tuple[AcceptedFacts, ...] = Field(default=(), strict=False)
     baseline: str = ""
     """Tag of the nearest publication; empty when there is none."""
+    metrics: tuple[str, ...] | None = Field(None, strict=False)
+    """`task/metric` of everything that the baseline measured; None when it could not be looked at."""
+    milestones: str = ""
+    """The checklist as Markdown; empty when the base branch has no `capstone.yml`."""
     answered: bool = False
     """Whether this comment was answered already: events are delivered more than once."""

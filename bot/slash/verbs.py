@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from assay.bot.slash.line import BadLine, Line
+from assay.bot.slash.values import commit, day, milliseconds, name, names, points, sentence, whole
 
 Permission = Literal["read", "write", "admin"]
 RANK = {"none": 0, "read": 1, "triage": 1, "write": 2, "maintain": 2, "admin": 3}
 
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:/@*?-]{0,199}$")
+Look = Literal["budget", "workflows", "runs", "accepted", "baseline", "metrics", "push", "milestones"]
+"""budget: the journal's list; metrics: those of the baseline; push: since when the head is the head."""
+STARTING: frozenset[Look] = frozenset({"budget", "workflows", "push"})
+"""What a verb with a workflow looks at."""
+UNKNOWN_TASKS = 3
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,10 @@ class Verb:
     permission: Permission = "write"
     workflow: str = ""
     """File of the workflow that does the work; empty when the answer is given at once."""
-    minutes: Callable[[Mapping[str, str]], float] = lambda _: 0.0
-    """Expected GPU minutes for these arguments."""
+    minutes: Callable[[Mapping[str, str], Sequence[str]], float] = lambda *_: 0.0
+    """Expected GPU minutes for these arguments, given the baseline's tasks."""
+    looks: frozenset[Look] = frozenset()
+    """What answering needs to be looked at, besides the pull request and who asks."""
     example: str = ""
 
     @property
@@ -64,68 +70,29 @@ class Command:
     arguments: Mapping[str, str] = field(default_factory=dict)
 
 
-def name(text: str) -> str:
-    """A task, metric, tag or run: letters, digits and `_ . : / @ * ? -`, so that it is inert wherever it travels."""
-    if not _NAME.match(text) or ".." in text:
-        raise BadLine(f"{text[:40]!r} is no name: letters, digits and _ . : / @ * - only")
-    return text
+def evaluation_minutes(arguments: Mapping[str, str], known: Sequence[str] = ()) -> float:
+    """Minutes of an evaluation: a start of 3, and 200 multiple-choice examples a minute for each task.
 
-
-def names(text: str) -> str:
-    """Names separated by commas."""
-    return ",".join(name(part.strip()) for part in text.split(","))
-
-
-def whole(low: int, high: int) -> Callable[[str], str]:
-    """A whole number in a range, with or without thousands separators."""
-
-    def read(text: str) -> str:
-        digits = text.replace(",", "").replace("_", "")
-        digits = digits.lstrip("0") or digits[:1]
-        if not digits.isascii() or not digits.isdigit() or len(digits) > 12 or not low <= int(digits) <= high:
-            raise BadLine(f"{text[:20]!r} is no whole number from {low:,} to {high:,}")
-        return digits
-
-    return read
-
-
-def points(text: str) -> str:
-    """Points of accuracy, or per cent of perplexity."""
-    if re.fullmatch(r"\d{1,3}(\.\d{1,4})?", text) is None or float(text) > 100:
-        raise BadLine(f"{text[:20]!r} is no number of points such as 2.5")
-    return text
-
-
-def day(text: str) -> str:
-    """A day as YYYY-MM-DD."""
-    try:
-        return date.fromisoformat(text).isoformat() if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text) else _no_day(text)
-    except ValueError:
-        return _no_day(text)
-
-
-def _no_day(text: str) -> str:
-    raise BadLine(f"{text[:20]!r} is no day such as 2027-01-31")
-
-
-def sentence(text: str) -> str:
-    """A reason: one line of 3 to 500 characters, shown escaped wherever it appears."""
-    kept = " ".join(text.split())
-    if not 3 <= len(kept) <= 500:
-        raise BadLine("a reason has 3 to 500 characters")
-    return kept
-
-
-def evaluation_minutes(arguments: Mapping[str, str]) -> float:
-    """Minutes of an evaluation: a start of 3, and 200 multiple-choice examples a minute for each task."""
-    tasks = max(1, arguments.get("tasks", "").count(",") + 1) if arguments.get("tasks") else 3
+    `known` are the baseline's tasks: a name or pattern counts those that it stands for, as a task group does (`mmlu`), and
+    no name at all counts every one of them. Where nothing is known a name counts once, and none as `UNKNOWN_TASKS`.
+    """
+    named = [n for n in arguments.get("tasks", "").split(",") if n]
+    tasks = sum(max(1, len(members(n, known))) for n in named) if named else len(known) or UNKNOWN_TASKS
     return 3 + tasks * int(arguments.get("examples") or 1000) / 200
+
+
+def members(name: str, known: Sequence[str]) -> list[str]:
+    """The tasks that a name stands for: itself, what its pattern matches, or the members of a group (`mmlu_anatomy`)."""
+    return [task for task in known if fnmatchcase(task, name) or task.startswith((f"{name}_", f"{name}:", f"{name}/"))]
 
 
 _TASKS = Argument(
     "tasks", "tasks to measure, separated by commas; those of the workflow if left out", "word", read=names
 )
 _EXAMPLES = Argument("examples", "examples for each task", default="1000", read=whole(1, 1_000_000))
+_HEAD = Argument(
+    "head", "the commit that you looked at, 7 digits or more: anything else at the head is refused", read=commit
+)
 
 VERBS: tuple[Verb, ...] = (
     Verb(
@@ -137,17 +104,19 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "evaluate",
         "measure the head's accuracy, with more examples or other tasks",
-        (_TASKS, _EXAMPLES, Argument("grow", "add examples until every task is decided", "flag")),
+        (_TASKS, _EXAMPLES, Argument("grow", "add examples until every task is decided", "flag"), _HEAD),
         workflow="assay-run.yml",
         minutes=evaluation_minutes,
+        looks=STARTING | {"metrics"},
         example="/assay evaluate arc_easy examples=1000",
     ),
     Verb(
         "bench",
         "time the head's kernels against main's",
-        (Argument("kernels", "kernels to time, separated by commas", "word", read=names),),
+        (Argument("kernels", "kernels to time, separated by commas", "word", read=names), _HEAD),
         workflow="assay-bench.yml",
-        minutes=lambda _: 15.0,
+        minutes=lambda *_: 15.0,
+        looks=STARTING,
         example="/assay bench softmax",
     ),
     Verb(
@@ -156,9 +125,11 @@ VERBS: tuple[Verb, ...] = (
         (
             Argument("model", "model to profile", "word", read=name),
             Argument("device", "device to profile on", read=name),
+            _HEAD,
         ),
         workflow="assay-profile.yml",
-        minutes=lambda _: 20.0,
+        minutes=lambda *_: 20.0,
+        looks=STARTING,
         example="/assay profile mobilenet device=s24",
     ),
     Verb(
@@ -168,9 +139,11 @@ VERBS: tuple[Verb, ...] = (
             Argument("method", "quantization method", "word", required=True, read=name),
             Argument("bits", "bits of a weight", default="4", choices=("2", "3", "4", "8")),
             _EXAMPLES,
+            _HEAD,
         ),
         workflow="assay-quantize.yml",
-        minutes=lambda arguments: 10 + evaluation_minutes(arguments),
+        minutes=lambda arguments, known: 10 + evaluation_minutes(arguments, known),
+        looks=STARTING | {"metrics"},
         example="/assay quantize gptq bits=4",
     ),
     Verb(
@@ -178,19 +151,26 @@ VERBS: tuple[Verb, ...] = (
         "recommend a configuration from the evidence",
         (
             Argument("floor", "lowest acceptable accuracy, in points", required=True, read=points),
-            Argument("latency", "highest acceptable latency, in ms", read=points),
+            Argument("latency", "highest acceptable latency, in ms", read=milliseconds),
+            _HEAD,
         ),
         workflow="assay-recommend.yml",
-        minutes=lambda _: 2.0,
+        minutes=lambda *_: 2.0,
+        looks=STARTING,
         example="/assay recommend floor=60 latency=20",
     ),
-    Verb("gate", "compare again with the newest evidence and policy, and rewrite the comment"),
+    Verb(
+        "gate",
+        "compare again with the newest evidence and policy, and rewrite the comment",
+        looks=frozenset({"runs"}),
+    ),
     Verb(
         "baseline",
         "show the baseline of this pull request, or measure main again",
         (Argument("action", "show or refresh", "word", default="show", choices=("show", "refresh")),),
         permission="read",
-        minutes=lambda arguments: evaluation_minutes({}) if arguments.get("action") == "refresh" else 0.0,
+        minutes=lambda _, known: evaluation_minutes({}, known),
+        looks=frozenset({"baseline"}),
     ),
     Verb(
         "accept",
@@ -201,12 +181,23 @@ VERBS: tuple[Verb, ...] = (
             Argument("expires", "last day on which it holds", required=True, read=day),
             Argument("up-to", "largest drop in points that it covers", read=points),
         ),
+        looks=frozenset({"metrics"}),
         example='/assay accept hellaswag reason="INT4 ships to 4 GB phones" expires=2027-01-31',
     ),
-    Verb("milestones", "show the capstone's checklist", permission="read"),
-    Verb("rerun", "run the newest measurement of the head again", minutes=lambda _: evaluation_minutes({})),
-    Verb("cancel", "cancel what is running for this pull request"),
-    Verb("status", "say what runs, what was spent and what is accepted", permission="read"),
+    Verb("milestones", "show the capstone's checklist", permission="read", looks=frozenset({"milestones"})),
+    Verb(
+        "rerun",
+        "run the newest measurement of the head again",
+        minutes=lambda _, known: evaluation_minutes({}, known),
+        looks=frozenset({"runs", "budget", "metrics"}),
+    ),
+    Verb("cancel", "cancel what is running for this pull request", looks=frozenset({"runs"})),
+    Verb(
+        "status",
+        "say what runs, what was spent and what is accepted",
+        permission="read",
+        looks=frozenset({"runs", "budget", "accepted"}),
+    ),
 )
 
 BY_NAME = {verb.name: verb for verb in VERBS}
@@ -242,8 +233,39 @@ def understand(line: Line) -> Command:
 
 def needed(command: Command) -> Permission:
     """The permission that a command takes; refreshing a baseline takes write, showing it read."""
-    refresh = command.verb.name == "baseline" and command.arguments.get("action") == "refresh"
-    return "write" if refresh else command.verb.permission
+    return "write" if refreshes(command) else command.verb.permission
+
+
+def looks(command: Command) -> frozenset[Look]:
+    """What answering a command needs to be looked at."""
+    return frozenset({"budget", "workflows", "metrics"}) if refreshes(command) else command.verb.looks
+
+
+def refreshes(command: Command) -> bool:
+    """Whether the command measures the default branch again."""
+    return command.verb.name == "baseline" and command.arguments.get("action") == "refresh"
+
+
+def estimate(command: Command, known: Sequence[str]) -> float:
+    """GPU minutes that a command is expected to take, given the baseline's tasks."""
+    return command.verb.minutes(command.arguments, known)
+
+
+def carried(verb: str, arguments: Mapping[str, str]) -> bool:
+    """Whether a command as it was written down is one that its verb could have dispatched: every argument is known to the
+    verb and stands in the one spelling that its reader gives, so that it is inert wherever it travels."""
+    found = BY_NAME.get(verb)
+    if found is None or not found.workflow:
+        return False
+    by_name = {a.name: a for a in found.arguments if a.name != "head"}
+    try:
+        return all(k in by_name and _carried(by_name[k], text) for k, text in arguments.items())
+    except BadLine:
+        return False
+
+
+def _carried(argument: Argument, text: str) -> bool:
+    return text == "true" if argument.kind == "flag" else _value(argument, text) == text
 
 
 def allowed(command: Command, permission: str) -> bool:

@@ -87,7 +87,7 @@ class Consumer:
         for path in sorted((ROOT / "docs" / "workflows").glob("*.yml")):
             text = path.read_text().replace("checkpoint: ./checkpoint", "model: toy:model")
             text = text.replace("tasks: hellaswag,mmlu", "dataset: toy:examples\n          task-name: toy")
-            text = re.sub(r"tasks: \$\{\{ needs.*", "dataset: toy:examples\n          task-name: toy", text)
+            text = re.sub(r"tasks: \$\{\{ steps.*", "dataset: toy:examples\n          task-name: toy", text)
             text = text.replace("examples: 4000 #", "examples: 1000 #")
             if environment is not None:
                 text = text.replace(
@@ -134,7 +134,7 @@ class Consumer:
         if fork is None:
             return self.repo.pull(name, base=base)
         source = self.github.repo(fork) if fork in self.repo.world.repositories else self.repo.fork(fork)
-        source.refs[f"refs/heads/{name}"] = sha
+        source.move(f"refs/heads/{name}", sha)
         self.repo.refs.pop(f"refs/heads/{name}")
         return self.repo.pull(name, fork=source, base=base, author=fork.split("/")[0])
 
@@ -199,14 +199,8 @@ class Consumer:
     def run_dispatched(self, *, expect: int = 0) -> int:
         """What the newest dispatch runs; returns the run's id."""
         sent = self.repo.dispatches[-1]
-        title = f"assay {sent['inputs']['id']}"
-        run = self.repo.start_run(
-            self.repo.refs["refs/heads/main"],
-            event="workflow_dispatch",
-            name="assay run",
-            path=".github/workflows/assay-run.yml",
-            title=title,
-        )
+        run = int(sent["run"])
+        self.repo.runs[run].status = "in_progress"
         self.report(run, "requested")
         event = events.workflow_dispatch(self.github, self.repo, sent["inputs"])
         token = job_token(contents="read", checks="read", pull_requests="read")

@@ -264,11 +264,23 @@ def download(request: Request) -> Reply:
 
 @route("POST", REPO + "/actions/workflows/{workflow_id}/dispatches", "actions")
 def dispatch(request: Request) -> Reply:
-    workflow = request.params["workflow_id"]
-    if request.repo.sha(str(request.json.get("ref", ""))) is None:
-        raise Refusal(422, f"No ref found for: {request.json.get('ref')}")
-    request.repo.dispatches.append({"workflow": workflow} | request.json)
-    return Reply(204)
+    workflow, repo, body = request.params["workflow_id"], request.repo, dict(request.json)
+    tip = repo.sha(str(body.get("ref", "")))
+    if tip is None:
+        raise Refusal(422, f"No ref found for: {body.get('ref')}")
+    if "return_run_details" in body and not repo.run_details:
+        raise Refusal(422, 'Invalid request.\n\n"return_run_details" is not a permitted key.')
+    details = body.pop("return_run_details", False)
+    name = workflow.removesuffix(".yml").replace("-", " ")
+    run = repo.start_run(
+        tip, event="workflow_dispatch", name=name, path=f".github/workflows/{workflow}", status="queued",
+        title=f"assay {body['inputs']['id']}" if "id" in body.get("inputs", {}) else name, branch=str(body["ref"]),
+    )  # fmt: skip
+    repo.dispatches.append({"workflow": workflow, "run": run} | body)
+    if not details:
+        return Reply(204)
+    payload = request.payloads.run(repo, repo.runs[run])
+    return Reply(200, {"workflow_run_id": run, "run_url": payload["url"], "html_url": payload["html_url"]})
 
 
 @route("POST", REPO + "/actions/runs/{run_id}/cancel", "actions")

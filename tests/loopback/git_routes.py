@@ -52,6 +52,15 @@ def permission(request: Request) -> Reply:
     return Reply(200, {"permission": legacy, "role_name": level, "user": user})
 
 
+@route("GET", REPO + "/activity", "contents")
+def activity(request: Request) -> Reply:
+    """Pushes, newest first."""
+    repo, ref = request.repo, request.query.get("ref", "")
+    wanted = {ref, f"refs/heads/{ref}"} if ref else None
+    found = [push for push in reversed(repo.activity) if wanted is None or push["ref"] in wanted]
+    return request.page(found, lambda push: request.payloads.push(repo, push))
+
+
 @route("GET", REPO + "/git/ref/{ref}", "contents")
 def get_ref(request: Request) -> Reply:
     name = f"refs/{request.params['ref']}"
@@ -79,7 +88,7 @@ def create_ref(request: Request) -> Reply:
         raise Refusal(422, "Reference already exists")
     if name.removeprefix("refs/tags/") in request.repo.spent_tags:
         raise Refusal(422, "Cannot create ref due to creations being restricted.")
-    request.repo.refs[name] = sha
+    request.repo.move(name, sha)
     return Reply(201, request.payloads.ref(request.repo, name))
 
 
@@ -93,7 +102,7 @@ def update_ref(request: Request) -> Reply:
         raise Refusal(422, "Object does not exist")
     if not request.json.get("force") and repo.refs[name] not in repo.objects.ancestors(sha):
         raise Refusal(422, "Update is not a fast forward")
-    repo.refs[name] = sha
+    repo.move(name, sha)
     return Reply(200, request.payloads.ref(repo, name))
 
 
@@ -167,10 +176,12 @@ def tree_reply(request: Request, sha: str, status: int) -> Reply:
     objects, url = request.repo.objects, f"{request.origin}/repos/{request.repo.full_name}/git"
     entries = []
     if request.query.get("recursive"):
-        for path, blob in sorted(objects.files(sha).items()):
+        whole = sorted(objects.files(sha).items())
+        cut = len(whole) > request.repo.tree_limit
+        for path, blob in whole[: request.repo.tree_limit]:
             found = {"path": path, "mode": "100644", "type": "blob", "sha": blob, "url": f"{url}/blobs/{blob}"}
             entries.append(found | {"size": len(objects.blob(blob))})
-        return Reply(status, {"sha": sha, "url": f"{url}/trees/{sha}", "tree": entries, "truncated": False})
+        return Reply(status, {"sha": sha, "url": f"{url}/trees/{sha}", "tree": entries, "truncated": cut})
     for entry in objects.tree(sha):
         item = {"path": entry.name, "mode": entry.mode.zfill(6), "type": entry.kind, "sha": entry.sha}
         item["url"] = f"{url}/{entry.kind}s/{entry.sha}"
@@ -243,7 +254,7 @@ def put_contents(request: Request) -> Reply:
     sha = objects.put_commit(
         tree, (tip,), request.json["message"], request.world.now(), request.login, "bot@example.invalid"
     )
-    repo.refs[name] = sha
+    repo.move(name, sha)
     content = request.payloads.content(repo, path, branch, files[path])
     return Reply(status, {"content": content, "commit": request.payloads.git_commit(repo, objects.commit(sha))})
 

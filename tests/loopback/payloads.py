@@ -86,7 +86,7 @@ class Payloads:
             "open_issues_count": 0, "open_issues": 0, "has_issues": True, "has_projects": False, "has_wiki": False,
             "has_pages": False, "has_downloads": True, "has_discussions": False, "archived": False, "disabled": False,
             "visibility": "private" if repo.private else "public", "license": None,
-            "pushed_at": "2026-11-01T00:00:00Z", "created_at": "2026-01-01T00:00:00Z",
+            "pushed_at": stamp(repo.activity[-1]["when"]) if repo.activity else "2026-11-01T00:00:00Z", "created_at": "2026-01-01T00:00:00Z",
             "updated_at": "2026-11-01T00:00:00Z", "network_count": 0, "subscribers_count": 0,
         }  # fmt: skip
 
@@ -119,6 +119,13 @@ class Payloads:
                 "message": commit.message, "comment_count": 0, "tree": inner["tree"],
                 "verification": inner["verification"],
             },
+        }  # fmt: skip
+
+    def push(self, repo: Repository, push: Json) -> Json:
+        return {
+            "id": int(hashlib.sha256(repr(push).encode()).hexdigest()[:8], 16), "node_id": node("Push", push["after"]),
+            "before": push["before"], "after": push["after"], "ref": push["ref"], "timestamp": stamp(push["when"]),
+            "activity_type": push["kind"], "actor": self.user("ada"),
         }  # fmt: skip
 
     def ref(self, repo: Repository, name: str) -> Json:

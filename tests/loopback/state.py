@@ -165,6 +165,12 @@ class Repository:
         self.artifacts: dict[int, Artifact] = {}
         self.permissions: dict[str, str] = {self.owner: "admin"}
         self.dispatches: list[dict[str, Any]] = []
+        self.activity: list[dict[str, Any]] = []
+        """Pushes, oldest first, as the activity list tells them."""
+        self.run_details = True
+        """Whether a dispatch may ask which run it starts; older Enterprise Servers refuse the option."""
+        self.tree_limit = 100_000
+        """Entries of a recursive tree beyond which it is truncated."""
 
     def sha(self, ref: str) -> str | None:
         """The commit that a branch, tag, full ref name or SHA (of at least 7 digits) names."""
@@ -200,14 +206,26 @@ class Repository:
                 self.objects.put_tree(tree), above, message, when, author, f"{author}@example.invalid"
             )
             if branch is not None:
-                self.refs[f"refs/heads/{branch}"] = sha
+                self.move(f"refs/heads/{branch}", sha)
             return sha
+
+    def move(self, ref: str, sha: str) -> None:
+        """Let a branch or tag name a commit, and note the push."""
+        before = self.refs.get(ref)
+        self.refs[ref] = sha
+        if before != sha and ref.startswith("refs/heads/"):
+            kind = "branch_creation" if before is None else "push"
+            self.activity.append(
+                {"ref": ref, "before": before or "0" * 40, "after": sha, "kind": kind, "when": self.world.now()}
+            )
 
     def import_clone(self, folder: Path) -> None:
         """Take over all objects, branches and tags of a local clone, so that SHAs agree with it."""
         with self.world.lock:
             refs = self.objects.read_clone(folder)
-            self.refs |= {name: sha for name, sha in refs.items() if name.startswith(("refs/heads/", "refs/tags/"))}
+            for name, sha in refs.items():
+                if name.startswith(("refs/heads/", "refs/tags/")):
+                    self.move(name, sha)
 
     def file(self, path: str, ref: str) -> bytes | None:
         """Content of a file, for assertions."""

@@ -14,7 +14,9 @@ from tests.loopback.fixtures import client, ledger
 
 from assay.baselines.errors import AssayError, InputError
 from assay.bot.slash import entries
-from assay.bot.slash.observe import comment_facts
+from assay.bot.slash.observe import comment_facts, observe
+from assay.bot.slash.perform import perform
+from assay.bot.slash.plan import plan
 from assay.bot.slash.reaction import answer
 from assay.bot.slash.replies import read_marker
 from assay.bot.slash.route import verify
@@ -40,7 +42,14 @@ class Scene:
         event = events.issue_comment(self.github, self.repo, comment)
         bot = client(self.github, COMMANDER)
         shelf = ledger(self.github, self.folder / "cache", COMMANDER)
-        answer(comment_facts("issue_comment", event), bot, shelf, lambda sha: [sha], lambda _: None)
+        answer(
+            comment_facts("issue_comment", event),
+            bot,
+            shelf,
+            lambda sha: [sha],
+            lambda _: None,
+            pause=lambda _: None,
+        )
         return comment
 
     def replies(self) -> list[str]:
@@ -58,25 +67,106 @@ def scene(github_description: str | None, tmp_path: Path) -> Iterator[Scene]:
 
 
 def test_two_commands_and_a_push_at_once(scene: Scene) -> None:
-    old = scene.repo.issues[scene.number].head_sha
+    """Whatever comes first, a command runs at the head that its author saw, or says that the branch was pushed to."""
+    repo, old = scene.repo, scene.repo.issues[scene.number].head_sha
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(scene.say, "/assay evaluate arc_easy")
         second = pool.submit(scene.say, "/assay evaluate hellaswag")
         head = pool.submit(scene.push).result()
-        first.result(), second.result()
-    assert len(scene.replies()) == 2
-    assert len(scene.repo.dispatches) == 2
-    checks = {c.external_id: c.head_sha for c in scene.repo.checks.values()}
+        comments = [first.result(), second.result()]
+    [push] = [a for a in repo.activity if a["after"] == head]
+    checks = {c.external_id: c.head_sha for c in repo.checks.values()}
+    sent = {json.loads(d["inputs"]["arguments"])["tasks"]: d["inputs"] for d in repo.dispatches}
     reader = client(scene.github, READER)
-    for sent in scene.repo.dispatches:
-        identifier, pinned = sent["inputs"]["id"], sent["inputs"]["head"]
-        assert checks[identifier] == pinned
-        assert pinned in (old, head)
+    for comment, task in zip(comments, ("arc_easy", "hellaswag"), strict=True):
+        [reply] = [r for r in scene.replies() if f" comment={comment} -->" in r]
+        at_comment = head if push["when"] < repo.comments[comment].created else old
+        if task not in sent:
+            assert at_comment == old
+            assert "The branch was pushed to after your comment" in reply
+            continue
+        identifier, pinned = sent[task]["id"], sent[task]["head"]
+        assert checks[identifier] == pinned == at_comment
+        assert f"at `{pinned[:12]}`" in reply
         if pinned == head:
             assert verify(identifier, reader).head_sha == head
         else:
             with pytest.raises(InputError, match="has moved"):
                 verify(identifier, reader)
+
+
+def test_a_push_between_the_comment_and_the_answer_is_not_pinned(scene: Scene) -> None:
+    comment = scene.repo.comment(scene.number, "/assay evaluate arc_easy")
+    head = scene.push()
+    scene.say("/assay evaluate arc_easy", comment)
+    [reply] = scene.replies()
+    assert f"The branch was pushed to after your comment: its head is `{head[:12]}` now" in reply
+    assert scene.repo.dispatches == []
+    assert list(scene.repo.checks.values()) == []
+    scene.say("/assay evaluate arc_easy")
+    assert [d["inputs"]["head"] for d in scene.repo.dispatches] == [head]
+
+
+def test_forged_commit_dates_change_nothing(scene: Scene) -> None:
+    """A commit that was made long before the comment and pushed after it; and one that comes back by a forced push."""
+    repo, first = scene.repo, scene.repo.issues[scene.number].head_sha
+    early = repo.commit({"w": "9"}, branch=None, parents=(first,))
+    comment = repo.comment(scene.number, "/assay evaluate arc_easy")
+    assert repo.objects.commit(early).when < repo.comments[comment].created
+    repo.move("refs/heads/feature", early)
+    repo.synchronize(scene.number)
+    scene.say("", comment)
+    assert "was pushed to after your comment" in scene.replies()[-1]
+    comment = repo.comment(scene.number, "/assay evaluate arc_easy")
+    repo.move("refs/heads/feature", first)  # it was the head before, and is the head again since after the comment
+    repo.synchronize(scene.number)
+    scene.say("", comment)
+    assert "was pushed to after your comment" in scene.replies()[-1]
+    assert repo.dispatches == []
+
+
+def test_where_pushes_are_not_listed_the_last_push_to_the_repository_decides(scene: Scene) -> None:
+    """As for another owner's private fork, whose activity our token may not read."""
+    scene.github.faults.add("status", method="GET", path="/activity", status=404, times=50)
+    comment = scene.repo.comment(scene.number, "/assay evaluate arc_easy")
+    scene.repo.commit({"w": "4"}, branch="elsewhere")
+    scene.say("", comment)
+    assert "was pushed to after your comment" in scene.replies()[-1]
+    scene.say("/assay evaluate arc_easy")
+    assert len(scene.repo.dispatches) == 1
+
+
+def test_naming_the_head_settles_what_is_meant(scene: Scene) -> None:
+    old = scene.repo.issues[scene.number].head_sha
+    comment = scene.repo.comment(scene.number, f"/assay evaluate arc_easy head={old[:7]}")
+    head = scene.push()
+    scene.say("", comment)
+    assert f"The head is `{head[:12]}`, not `{old[:7]}`" in scene.replies()[-1]
+    comment = scene.repo.comment(scene.number, f"/assay evaluate arc_easy head={head[:9].upper()}")
+    scene.say("", comment)
+    [sent] = scene.repo.dispatches
+    assert sent["inputs"]["head"] == head
+    assert "head" not in json.loads(sent["inputs"]["arguments"])
+
+
+def test_a_command_runs_once(scene: Scene) -> None:
+    scene.say("/assay evaluate arc_easy")
+    identifier = scene.repo.dispatches[0]["inputs"]["id"]
+    reader = client(scene.github, READER)
+    assert verify(identifier, reader).verb == "evaluate"
+    with pytest.raises(InputError, match="days old"):
+        verify(identifier, reader, datetime.now(UTC) + timedelta(days=3))
+    month = f"{datetime.now(UTC):%Y-%m}"
+    bot = client(scene.github, COMMANDER)
+    bot.journal_put(f"spent/{month}/{scene.number}/ada/{identifier}.3.0.json", b"{}", "Spent")
+    with pytest.raises(InputError, match="carried out already"):
+        verify(identifier, reader)
+    scene.say("/assay evaluate arc_easy")
+    second = scene.repo.dispatches[1]["inputs"]["id"]
+    [check] = [c for c in scene.repo.checks.values() if c.external_id == second]
+    check.status, check.conclusion = "completed", "failure"
+    with pytest.raises(InputError, match="carried out already"):
+        verify(second, reader)
 
 
 def test_only_acknowledged_commands_may_run(scene: Scene) -> None:
@@ -117,6 +207,113 @@ def test_a_lost_reply_is_not_written_twice(scene: Scene) -> None:
     scene.say("/assay evaluate arc_easy")
     assert len(scene.replies()) == 1
     assert len(scene.repo.dispatches) == 1
+
+
+def test_a_double_that_was_answered_at_once_is_healed(scene: Scene) -> None:
+    """Both deliveries saw no answer yet; the older reply stays, and its command alone is dispatched."""
+    comment = scene.repo.comment(scene.number, "/assay evaluate arc_easy")
+    event = events.issue_comment(scene.github, scene.repo, comment)
+    facts = comment_facts("issue_comment", event)
+    bots = [client(scene.github, COMMANDER), client(scene.github, COMMANDER)]
+    shelf = ledger(scene.github, scene.folder / "cache", COMMANDER)
+    plans = [plan(observe(facts, bot, shelf, lambda sha: [sha])) for bot in bots]
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda pair: perform(pair[1], pair[0], lambda _: None), zip(bots, plans, strict=True)))
+    assert sorted(done) == [False, True]
+    assert len(scene.replies()) == 1
+    assert len(scene.repo.dispatches) == 1
+    assert len(scene.repo.checks) == 1
+
+
+def test_reply_and_check_lead_to_the_run(scene: Scene) -> None:
+    scene.say("/assay evaluate arc_easy")
+    [reply] = scene.replies()
+    run = scene.repo.dispatches[0]["run"]
+    url = f"{scene.github.web}/acme/widgets/actions/runs/{run}"
+    assert f"It runs: [Run]({url})." in reply
+    [check] = scene.repo.checks.values()
+    assert (check.details_url, check.status) == (url, "in_progress")
+
+
+@pytest.mark.parametrize("how", ["lost", "unknown option"])
+def test_a_run_that_did_start_is_found_by_its_title(scene: Scene, how: str) -> None:
+    """A lost answer to the dispatch; and a server that refuses to say which run it started, as older ones do."""
+    if how == "lost":
+        scene.github.faults.add("lost", method="POST", path="/dispatches$", times=1)
+    else:
+        scene.repo.run_details = False
+    scene.say("/assay evaluate arc_easy")
+    [reply] = scene.replies()
+    assert "That did not work" not in reply
+    assert f"/actions/runs/{scene.repo.dispatches[0]['run']})" in reply
+    assert len(scene.repo.dispatches) == 1
+    assert [c.status for c in scene.repo.checks.values()] == ["in_progress"]
+
+
+def test_a_dispatch_that_was_lost_and_never_started_is_void(scene: Scene) -> None:
+    """GitHub answers 502 and starts nothing: the reply says so, and should a run appear after all, it may not measure."""
+    scene.github.faults.add("status", method="POST", path="/dispatches$", status=502, times=1)
+    with pytest.raises(AssayError):
+        scene.say("/assay evaluate arc_easy")
+    [reply] = scene.replies()
+    assert "That did not work" in reply
+    assert "Started" not in reply
+    [check] = scene.repo.checks.values()
+    assert check.status == "completed"
+    with pytest.raises(InputError, match="carried out already"):
+        verify(check.external_id, client(scene.github, READER))
+    scene.say("/assay status")
+    assert "Expected of what runs" not in scene.replies()[-1]  # nothing stays reserved
+
+
+def test_what_runs_is_reserved(scene: Scene) -> None:
+    scene.say("/assay evaluate arc_easy examples=20000")  # 103 minutes
+    scene.say("/assay evaluate arc_easy examples=20000")
+    assert len(scene.repo.dispatches) == 2
+    scene.say("/assay evaluate arc_easy examples=20000")
+    assert "34 of 240 are left for this pull request" in scene.replies()[-1]
+    assert len(scene.repo.dispatches) == 2
+    scene.say("/assay status")
+    assert "Expected of what runs: 206 GPU minutes for this pull request, 206 by you." in scene.replies()[-1]
+
+
+def test_two_commands_at_once_do_not_overdraw(scene: Scene) -> None:
+    """Each fits alone and was planned before the other was written down."""
+    bots, plans = [], []
+    shelf = ledger(scene.github, scene.folder / "cache", COMMANDER)
+    for task in ("arc_easy", "hellaswag"):
+        comment = scene.repo.comment(scene.number, f"/assay evaluate {task} examples=40000")  # 203 minutes of 240
+        facts = comment_facts("issue_comment", events.issue_comment(scene.github, scene.repo, comment))
+        bots.append(client(scene.github, COMMANDER))
+        plans.append(plan(observe(facts, bots[-1], shelf, lambda sha: [sha])))
+    perform(plans[0], bots[0], lambda _: None)
+    with pytest.raises(InputError, match="answered at the same time"):
+        perform(plans[1], bots[1], lambda _: None)
+    assert len(scene.repo.dispatches) == 1
+    assert "That did not work: another command was answered at the same time" in scene.replies()[-1]
+
+
+def test_rerun_and_refresh_are_counted(scene: Scene) -> None:
+    repo, head = scene.repo, scene.repo.issues[scene.number].head_sha
+    mine = repo.start_run(head, branch="feature", name="assay measure")
+    client(scene.github, COMMANDER).create_check("assay", head, external_id=f"{mine}-1")
+    repo.finish_run(mine)
+    scene.say("/assay rerun")
+    assert repo.runs[mine].attempt == 2
+    scene.say("/assay status")
+    assert "Spent: 18 of 240" in scene.replies()[-1]
+    repo.commit({".github/workflows/assay-publish.yml": "on: workflow_dispatch"})
+    scene.say("/assay baseline refresh")
+    assert repo.dispatches[-1]["workflow"] == "assay-publish.yml"
+    scene.say("/assay status")
+    assert "Spent: 36 of 240" in scene.replies()[-1]
+
+
+def test_the_default_branch_sets_the_budget(scene: Scene) -> None:
+    scene.repo.commit({".github/assay.yml": "commands: {minutes-per-pull: 100000}"}, branch="generous")
+    scene.repo.issues[scene.number].base_ref = "generous"
+    scene.say("/assay evaluate arc_easy examples=100000")
+    assert "of 240 are left" in scene.replies()[-1]
 
 
 def test_what_was_spent_is_counted(scene: Scene) -> None:
