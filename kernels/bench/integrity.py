@@ -16,7 +16,7 @@ import torch
 
 _OURS = "assay.kernels."
 _CONTRACT = (
-    "manual_seed", "Generator", "equal", "where", "empty", "empty_like", "tensor", "isfinite", "is_deterministic",
+    "Generator", "equal", "where", "empty", "empty_like", "tensor", "isfinite", "is_deterministic",
     "use_deterministic_algorithms", "device",
 )  # fmt: skip
 _TENSOR = (

@@ -1,0 +1,68 @@
+"""Whether times can be true: against the coordinator's clock, against the other arm, against the roofline. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from assay.kernels.bench.ceilings import SLACK
+
+UNTOLD_SECONDS = 300e-6
+"""By how much one arm's untold time (the coordinator's less the worker's) may exceed the other's at least."""
+UNTOLD_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why an arm's time is refused: a code of `assay.baselines.kernel.REFUSALS`, and the details for the log."""
+
+    code: str
+    detail: str
+
+
+class Block(Protocol):
+    """What these checks read of a row."""
+
+    @property
+    def arm(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def launches(self) -> int: ...
+    @property
+    def wall(self) -> float: ...
+
+
+def check_clock(block: Block) -> Fault | None:
+    """A block cannot take no time, nor longer than the request that ran it."""
+    total = block.seconds * block.launches
+    if total <= 0:
+        return Fault("clock", "a block took no time")
+    if total > block.wall * 1.001 + 20e-6:
+        return Fault("clock", f"a block of {1e3 * total:.3f} ms was answered within {1e3 * block.wall:.3f} ms")
+    return None
+
+
+def check_pair(rows: Sequence[Block], arm: str, other: str) -> Fault | None:
+    """An arm whose clock was slowed down leaves more time untold than the other does, in the median of its blocks."""
+    mine, theirs = ([r.wall - r.seconds * r.launches for r in rows if r.arm == name] for name in (arm, other))
+    if not mine or not theirs:
+        return None
+    block = statistics.median(r.seconds * r.launches for r in rows if r.arm == other)
+    excess = statistics.median(mine) - statistics.median(theirs)
+    if excess > max(UNTOLD_SECONDS, UNTOLD_SHARE * block):
+        return Fault(
+            "clock",
+            f"{1e3 * excess:.3f} ms of each block are missing in its times, where blocks take {1e3 * block:.3f} ms",
+        )
+    return None
+
+
+def check_roofline(seconds: Sequence[float], floor: float, kind: str) -> Fault | None:
+    """The median launch cannot be faster than the measured ceilings allow, with the slack of this kind of device."""
+    middle = statistics.median(seconds)
+    if middle * SLACK[kind] < floor:
+        return Fault("roofline", f"{1e6 * middle:.3g} us a launch where the ceilings allow {1e6 * floor:.3g} us")
+    return None

@@ -1,0 +1,90 @@
+"""What this machine can do, measured by the coordinator, where no user code runs: the roofline that times are held to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+SLACK = {"cuda": 1.25, "cpu": 4.0}
+"""How much faster than the measured ceiling a kernel may claim to be. A copy reaches about 0.88 of a GPU's peak; on a CPU
+a read alone is twice as fast as a copy, and neighbours may have slowed the copy down."""
+_REPEATS = 7
+_LARGEST = 256 << 20
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Floor of a case's time from its declared bytes and operations."""
+
+    bandwidth: float
+    """Bytes/s of a copy (read and written) over the same footprint."""
+    operations: float | None
+    """FLOP/s of a matrix product in the case's dtype; None where torch has none."""
+
+    def floor(self, moved: float, flops: float) -> float:
+        """Seconds below which no kernel can be, by the measured ceilings."""
+        return max(moved / self.bandwidth, flops / self.operations if self.operations else 0.0)
+
+
+class Ceilings:
+    """Measured once for each footprint and dtype, and kept."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._bandwidth: dict[tuple[int, int], float] = {}
+        self._operations: dict[str, float | None] = {}
+
+    def roofline(self, set_bytes: int, launches: int, dtype: str) -> Roofline:
+        """Ceilings for a case that moves sets of `set_bytes` in turn."""
+        half = max(64, min(set_bytes, _LARGEST) // 2)
+        key = (half, min(launches, max(1, _LARGEST // (2 * half))))
+        if key not in self._bandwidth:
+            self._bandwidth[key] = self._copy(*key)
+        if dtype not in self._operations:
+            self._operations[dtype] = self._product(dtype)
+        return Roofline(self._bandwidth[key], self._operations[dtype])
+
+    def _copy(self, size: int, count: int) -> float:
+        pairs = [
+            tuple(torch.ones(size, dtype=torch.uint8, device=self._device) for _ in range(2)) for _ in range(count)
+        ]
+
+        def run() -> None:
+            for source, target in pairs:
+                target.copy_(source)
+
+        return 2 * size * count / self._fastest(run)
+
+    def _product(self, dtype: str) -> float | None:
+        n = 8192 if self._device.type == "cuda" else 512
+        kind: Any = getattr(torch, dtype, None)
+        if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+            return None
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("high")  # a kernel may use TF32 too, if its tolerance allows
+        try:
+            a, b = (torch.ones(n, n, device=self._device).to(kind) for _ in range(2))
+            return 2 * n**3 / self._fastest(lambda: torch.mm(a, b))
+        except (RuntimeError, NotImplementedError):
+            return None
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    def _fastest(self, run: Callable[[], object]) -> float:
+        times = []
+        run()
+        for _ in range(_REPEATS):
+            self._settle()
+            started = time.perf_counter()
+            run()
+            self._settle()
+            times.append(time.perf_counter() - started)
+        return max(min(times), 1e-9)
+
+    def _settle(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
