@@ -79,6 +79,18 @@ class Perplexity(Setting):
     margin: Annotated[float, Field(gt=0, le=100)] = Field(2.0, description="Equivalence margin in percent.")
 
 
+class Speed(Setting):
+    """Limits of a kernel's time, relative, in percent."""
+
+    threshold: Points | None = Field(
+        None, description="Slowdown in percent over which a shown change blocks; the margin if left out."
+    )
+    margin: Annotated[float, Field(gt=0, le=100)] | None = Field(
+        None,
+        description="Change in percent inside which times are the same; what `assay bench --margin` fixed if left out.",
+    )
+
+
 class Accepted(Setting):
     """A regression that somebody accepted on purpose, until a day."""
 
@@ -100,6 +112,7 @@ class Policy(Setting):
     threshold: Points = Field(0.5, description="Drop in points of accuracy over which a significant change blocks.")
     margin: Annotated[float, Field(gt=0, le=100)] = Field(1.0, description="Equivalence margin in points of accuracy.")
     perplexity: Perplexity = Field(default_factory=lambda: Perplexity(), description="Limits of perplexity tasks.")
+    speed: Speed = Field(default_factory=lambda: Speed(), description="Limits of kernels' times.")
     on_inconclusive: Literal["pass", "block"] = Field(
         "pass", description="`block` makes an inconclusive gate exit 1 and ask for action."
     )
@@ -141,9 +154,13 @@ class Policy(Setting):
                 raise ValueError(f"{name}: {_contradiction(limits.margin, limits.threshold)}")
         return self
 
-    def _stated(self) -> dict[str, Limits | PoolLimits | Perplexity]:
+    def _stated(self) -> dict[str, Limits | PoolLimits | Perplexity | Speed]:
         """Every part of the policy that may state a threshold and a margin of its own."""
-        stated: dict[str, Limits | PoolLimits | Perplexity] = {"perplexity": self.perplexity, "pool": self.pool}
+        stated: dict[str, Limits | PoolLimits | Perplexity | Speed] = {
+            "perplexity": self.perplexity,
+            "speed": self.speed,
+            "pool": self.pool,
+        }
         stated |= {f"tasks.{name}": limits for name, limits in self.tasks.items()}
         stated |= {f"groups.{name}": group for name, group in self.groups.items()}
         return stated | {f"groups.{name}.pool": group.pool for name, group in self.groups.items()}
@@ -208,6 +225,21 @@ def metric_for(policy: Policy, group: Group, task: str) -> str | None:
 
 def _layers(policy: Policy, group: Group, task: str) -> list[Limits]:
     return [group, *(limits for pattern, limits in policy.tasks.items() if matches(task, [pattern]))]
+
+
+def speed_limits(policy: Policy, case: str, registered: float) -> TaskLimits:
+    """Limits of a kernel's case: the margin that was registered before the measurement (a proportion), then the policy's
+    `speed`, then each matching entry of `tasks` in order. Without a threshold of its own the margin is the threshold.
+
+    Raises `InputError` when a threshold and a margin from different places contradict each other.
+    """
+    margin = policy.speed.margin if policy.speed.margin is not None else 100 * registered
+    threshold = policy.speed.threshold
+    for pattern, limits in policy.tasks.items():
+        if matches(case, [pattern]):
+            margin = limits.margin if limits.margin is not None else margin
+            threshold = limits.threshold if limits.threshold is not None else threshold
+    return _resolved(case, threshold if threshold is not None else margin, margin)
 
 
 def pool_limits(policy: Policy, group: Group) -> TaskLimits:
