@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,12 @@ def drift(branch: str, kind: str, window: int, policy: Path | None, dry_run: boo
       assay drift --repository acme/widgets              (needs contents: read and issues: write)
       assay drift --repository acme/widgets --dry-run    (needs no token for a public repository)
 
-    Only publications that were measured in the same way count.
+    Only publications that were measured in the same way count. A regression that people accepted is none.
     """
     from assay.bot.audits.issues import issues_of, track
     from assay.bot.audits.lineage import results_of
     from assay.bot.audits.places import rest_of
-    from assay.bot.audits.recorded import tallies_at
+    from assay.bot.audits.recorded import accepting_at, tallies_at
     from assay.bot.comment import title
     from assay.bot.gate import configuration_at
     from assay.bot.sources import Place, check_branch
@@ -47,7 +48,7 @@ def drift(branch: str, kind: str, window: int, policy: Path | None, dry_run: boo
 
     check_branch(branch)
     where = Place(place["ledger"], place["repository"], place["github_token"], place["api_url"], place["server_url"])
-    configuration = configuration_at(policy)
+    configuration = accepting_at(where, configuration_at(policy), datetime.now(UTC).date())
     results = results_of(where.ledger(), branch, kind, window, configuration.gate, tallies_at(where, kind))
     for result in results:
         click.echo(shown(f"{result.base_name}: {unmarked(title([result]))}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -97,20 +98,25 @@ def gate(
     For another CI system:  assay gate --base base --head head --junit gate.xml --json
 
     A drop blocks when it is over the threshold and significant; "not significant" is never a pass: what is neither
-    shown to be worse nor shown to be equivalent is inconclusive, with the number of examples that would decide.
+    shown to be worse nor shown to be equivalent is inconclusive, with the number of examples that would decide. Compared
+    with a published baseline, a regression that people accepted by `/assay accept` does not block.
     """
     from assay.baselines.compare.verdict import conclude
     from assay.baselines.record import write_atomically
+    from assay.bot.audits.recorded import accepting_at
     from assay.bot.comment import SUMMARY_BUDGET, render, title
     from assay.bot.gate import configuration_at, print_table, result_of
     from assay.bot.page import to_html
     from assay.bot.plot import svg
     from assay.bot.report import to_json, to_junit
-    from assay.bot.sources import Place, resolve
+    from assay.bot.sources import Place, publication_named, resolve
     from assay.bot.text import unmarked
 
     configuration = configuration_at(policy)
     place = Place(ledger, repository, github_token, api_url, server_url)
+    if base is None or publication_named(base) is not None:
+        # Two folders are compared as they are; with what is published goes what people accepted, as in the report.
+        configuration = accepting_at(place, configuration, datetime.now(UTC).date())
     head_record = resolve(head, place)
     result = result_of(head_record, base, base_supplement, base_branch, configuration, place, intersect)
     conclusion, code = conclude(result.overall, block_inconclusive=configuration.gate.on_inconclusive == "block")

@@ -202,12 +202,16 @@ def as_policy(entries: Iterable[AcceptedFacts]) -> list[Accepted]:
 
 
 def dispatched(data: bytes | None, identifier: str) -> Dispatched:
-    """A dispatched command. Raises `InputError` when the journal does not hold it."""
-    try:
-        entry = Dispatched.model_validate_json(data or b"")
-    except ValidationError:
+    """A dispatched command. Raises `InputError` when the journal does not hold it, or holds what assay did not write."""
+    if data is None:
         raise InputError(
             f"the journal holds no command {identifier[:40]}: only commands that assay dispatched may run."
+        )
+    try:
+        entry = Dispatched.model_validate_json(data)
+    except ValidationError:
+        raise InputError(
+            f"the journal's entry of {identifier[:40]} is none that assay wrote: it was changed by hand; ask again."
         ) from None
     if entry.id != identifier:
         raise InputError(f"the journal's entry of {identifier[:40]} names another command: it was changed by hand.")

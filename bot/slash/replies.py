@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 from assay.baselines.config import CommandSettings
 from assay.bot.slash.snapshot import CommandSnapshot, RunFacts
-from assay.bot.slash.verbs import BY_NAME, VERBS, Command, Verb, needed
+from assay.bot.slash.verbs import BY_NAME, VERBS, Command, Verb, needed, refreshes
 from assay.bot.text import code, plain
 
 MAX_LISTED = 20
@@ -63,8 +63,9 @@ def over_budget(
 ) -> str:
     fewer = "Ask for fewer examples, or raise" if any(a.name == "examples" for a in command.verb.arguments) else "Raise"
     short = "minutes-per-pull" if left_pull <= left_user else "minutes-per-user"
+    what = "baseline refresh" if refreshes(command) else command.verb.name
     return (
-        f"`{command.verb.name}` is expected to take {estimate:.0f} GPU minutes; {left_pull:.0f} of {settings.minutes_per_pull} "
+        f"`{what}` is expected to take {estimate:.0f} GPU minutes; {left_pull:.0f} of {settings.minutes_per_pull} "
         f"are left for this pull request and {left_user:.0f} of {settings.minutes_per_user} for you this month, what runs now "
         f"included. {fewer} `commands.{short}` in the default branch's `.github/assay.yml`."
     )

@@ -38,6 +38,7 @@ def test_a_push_voids_what_was_acknowledged(consumer: Consumer) -> None:
     assert consumer.comments(number) == []  # nothing was measured, at either head
     old = [c for c in consumer.repo.checks.values() if c.external_id == consumer.repo.dispatches[-1]["inputs"]["id"]]
     assert [(c.status, c.conclusion) for c in old] == [("completed", "neutral")]
+    assert "is void, and nothing was measured" in consumer.replies(number)[-1]
 
 
 def test_accepting_turns_the_check_green_and_every_report_says_so(consumer: Consumer) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
-from datetime import UTC, datetime
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from assay.baselines.errors import InputError
+from assay.bot.slash import replies
+from assay.bot.slash.operations import Reply
 from assay.bot.slash.plan import plan
 from assay.bot.slash.replies import help_text
+from assay.bot.slash.route import verify
 from assay.bot.slash.simulation import describe
 from assay.bot.slash.snapshot import AcceptedFacts, CommandSnapshot, RunFacts
 
@@ -32,6 +40,40 @@ ACCEPTED = AcceptedFacts(
 )
 
 
+COMMENTED = datetime(2026, 11, 30, 8, 59, 50, tzinfo=UTC)
+
+
+@dataclass
+class Repository:
+    """The answers that `verify` gets: a command that may run, but for what a test changes."""
+
+    entry: dict[str, Any] | bytes | None = field(default_factory=dict)
+    check: str | None = "in_progress"
+    spent: bool = False
+    state: str = "open"
+    head: str = "4f2c9e1d0b7a" + "5" * 28
+
+    def journal_list(self) -> list[str]:
+        kept = [] if self.entry is None else [f"commands/7/4f2c9e1d0b7a/{ID}.ada.8.0.20261130T0900Z.json"]
+        return [*kept, f"spent/2026-11/7/ada/{ID}.8.0.json"] if self.spent else kept
+
+    def journal_get(self, path: str) -> bytes | None:
+        if not isinstance(self.entry, dict):
+            return self.entry
+        entry = {
+            "schema_version": 1, "id": ID, "pull": 7, "head_sha": "4f2c9e1d0b7a" + "5" * 28, "verb": "evaluate",
+            "arguments": {"tasks": "arc_easy", "examples": "1000"}, "by": "ada", "comment": 41, "estimate_minutes": 8.0,
+            "created": "2026-11-30T09:00:00+00:00",
+        }  # fmt: skip
+        return json.dumps(entry | self.entry).encode()
+
+    def checks(self, head_sha: str, name: str | None = None) -> list[SimpleNamespace]:
+        return [SimpleNamespace(external_id=ID, status=self.check)] if self.check is not None else []
+
+    def pull(self, number: int) -> SimpleNamespace:
+        return SimpleNamespace(state=self.state, head_sha=self.head)
+
+
 def seen(body: str, **changes: Any) -> CommandSnapshot:
     facts: dict[str, Any] = {
         "repository": "acme/widgets",
@@ -47,6 +89,46 @@ def seen(body: str, **changes: Any) -> CommandSnapshot:
     }
     return CommandSnapshot(**{**facts, **changes})
 
+
+def refused(**changes: Any) -> Callable[[], str]:
+    """The one line with which `verify` refuses a command on a repository that is otherwise as it should be."""
+
+    def words() -> str:
+        with pytest.raises(InputError) as refusal:
+            verify(ID, Repository(**changes), datetime(2026, 11, 30, 10, tzinfo=UTC))
+        return str(refusal.value)
+
+    return words
+
+
+URL = "https://github.com/acme/widgets/actions/runs/12"
+STARTED = "<!-- assay command=3f6c1d52-8f0e-4b5e-9a41-0c6d2f1b7a90 comment=41 -->\nStarted `evaluate`."
+WORDS: dict[str, Callable[[], str]] = {
+    "verify-unknown": refused(entry=None),
+    "verify-garbled": refused(entry=b"{"),
+    "verify-another": refused(entry={"id": "00000000-0000-0000-0000-000000000000"}),
+    "verify-moved-entry": refused(entry={"pull": 8}),
+    "verify-injected": refused(entry={"arguments": {"sha": "4" * 40}}),
+    "verify-not-acknowledged": refused(check=None),
+    "verify-carried-out": refused(check="completed"),
+    "verify-spent": refused(spent=True),
+    "verify-old": refused(entry={"created": "2026-11-27T09:00:00+00:00"}),
+    "verify-closed": refused(state="closed"),
+    "verify-moved": refused(head="91d0c3aa5e21" + "5" * 28),
+    "failed": lambda: replies.failed("GitHub could not dispatch assay-run.yml: 422 no | `such` <input>."),
+    "half-done": lambda: replies.half_done("GitHub could not store spent/2026-11/7: 500."),
+    "running": lambda: replies.with_line(STARTED, URL, replies.running(URL)),
+    "ended": lambda: replies.with_line(
+        replies.with_line(STARTED, URL, replies.running(URL)),
+        URL,
+        replies.finished("evaluate", "✗ Accuracy regressed on mmlu", "4f2c9e1d0b7a" + "5" * 28, URL, 12.0),
+    ),
+    "voided": lambda: replies.with_line(
+        replies.with_line(STARTED, URL, replies.running(URL)),
+        URL,
+        replies.voided("evaluate", "4f2c9e1d0b7a" + "5" * 28, URL),
+    ),
+}
 
 CASES: dict[str, CommandSnapshot] = {
     "help": seen("/assay help"),
@@ -69,7 +151,34 @@ CASES: dict[str, CommandSnapshot] = {
     "accept": seen('/assay accept hellaswag reason="INT4 ships to 4 GB phones" expires=2027-01-31 up-to=3'),
     "accept-past": seen('/assay accept hellaswag reason="INT4 ships" expires=2026-11-29'),
     "accept-too-long": seen('/assay accept hellaswag reason="INT4 ships" expires=2027-11-29'),
+    "accept-unknown-task": seen(
+        '/assay accept hellaswga reason="INT4 ships" expires=2027-01-31',
+        metrics=("hellaswag/acc", "hellaswag/acc_norm", "mmlu/acc"),
+    ),
+    "accept-unknown-metric": seen(
+        '/assay accept hellaswag/acc_nrom reason="INT4 ships" expires=2027-01-31',
+        metrics=("hellaswag/acc", "hellaswag/acc_norm", "mmlu/acc"),
+    ),
+    "accept-nothing-published": seen('/assay accept hellaswag reason="INT4 ships" expires=2027-01-31', metrics=()),
+    "pushed-after": seen("/assay evaluate arc_easy", commented=COMMENTED, pushed=COMMENTED + timedelta(seconds=2)),
+    "pushed-in-the-same-second": seen("/assay evaluate arc_easy", commented=COMMENTED, pushed=COMMENTED),
+    "push-unknown": seen("/assay evaluate arc_easy", commented=COMMENTED),
+    "head-named": seen("/assay evaluate arc_easy head=4F2C9E1", commented=COMMENTED),
+    "head-another": seen("/assay evaluate arc_easy head=91d0c3aa", commented=COMMENTED),
+    "head-too-short": seen("/assay evaluate arc_easy head=4f2c9e"),
+    "over-budget-by-what-runs": seen("/assay evaluate arc_easy", spent_pull=100.0, reserved_pull=135.0),
+    "over-budget-of-group": seen(
+        "/assay evaluate mmlu", metrics=tuple(f"mmlu_{subject}/acc" for subject in map(str, range(57)))
+    ),
+    "over-budget-of-rerun": seen("/assay rerun", runs=(DONE,), spent_pull=235.0),
+    "over-budget-of-refresh": seen("/assay baseline refresh", spent_user=1195.0),
+    "recommend": seen("/assay recommend floor=60 latency=1,250", workflows=("assay-recommend.yml",)),
+    "recommend-impossible": seen("/assay recommend floor=60 latency=0"),
     "gate": seen("/assay gate", runs=(DONE,)),
+    "gate-nothing": seen("/assay gate"),
+    "gate-running": seen("/assay gate", runs=(RUNNING,)),
+    "milestones": seen("/assay milestones", milestones="### Milestones of INT8: 1 of 3 done\n", permission="read"),
+    "milestones-none": seen("/assay milestones", permission="read"),
     "baseline-show": seen(
         "/assay baseline", baseline="baseline/main/ab12cd34ef56/evaluation/91c4aaaaaaaa", permission="read"
     ),
@@ -81,6 +190,12 @@ CASES: dict[str, CommandSnapshot] = {
     "cancel": seen("/assay cancel", runs=(RUNNING, DONE)),
     "cancel-nothing": seen("/assay cancel", runs=(DONE,)),
     "status": seen("/assay status", runs=(RUNNING, DONE), spent_pull=12.4, accepted=(ACCEPTED,), permission="read"),
+    "status-of-200": seen(
+        "/assay status",
+        accepted=tuple(ACCEPTED.model_copy(update={"task": f"task_{i}"}) for i in range(200)),
+        reserved_pull=43.0,
+        reserved_user=63.0,
+    ),
     "bare": seen("/evaluate arc_easy", configuration="commands: {bare: true}"),
 }
 
@@ -95,7 +210,25 @@ def test_reply(case: str) -> None:
 
 
 def test_every_golden_file_has_a_case() -> None:
-    assert {p.stem for p in GOLDEN.glob("*.md")} == set(CASES)
+    assert {p.stem for p in GOLDEN.glob("*.md")} == set(CASES) | set(WORDS)
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_words(case: str) -> None:
+    """What is said after the plan: in the run's log by `assay command verify`, and in the reply as the run goes on."""
+    text = WORDS[case]() + "\n"
+    path = GOLDEN / f"{case}.md"
+    if os.environ.get("ASSAY_GOLDEN") == "write":
+        path.write_text(text)
+    assert path.read_text() == text
+
+
+def test_a_status_of_200_hostile_acceptances_fits_a_comment() -> None:
+    """GitHub takes 65,536 characters; 500 of these become 2,500 as entities."""
+    hostile = [ACCEPTED.model_copy(update={"task": "*" * 80, "by": "_" * 60, "reason": "<&>*" * 125})] * 200
+    [reply] = [o for o in plan(seen("/assay status", accepted=tuple(hostile))) if isinstance(o, Reply)]
+    assert len(reply.body) < 65_536
+    assert "And 180 more" in reply.body
 
 
 @pytest.mark.parametrize(
