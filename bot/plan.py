@@ -14,6 +14,7 @@ from assay.baselines.compare.protocol import ProtocolMismatchError
 from assay.baselines.compare.verdict import Comparison, Conclusion, Overall, conclude, error_rank
 from assay.baselines.config import Configuration, parse_configuration
 from assay.baselines.errors import InputError
+from assay.baselines.kernel import LEASE
 from assay.baselines.pareto import Axis, Point
 from assay.baselines.record import Record
 from assay.bot import plot
@@ -203,8 +204,10 @@ def _judge(
         section_for(head.evidence.kind)
     except InputError as error:
         return _result(run, snapshot, Overall.INVALID, reason=f"The evidence was refused: {own_words(error)}.")
-    facts = next((b for b in snapshot.baselines if b.kind == head.evidence.kind), None)
-    if snapshot.baseline_problem and facts is None:
+    supplements = [r for d in run.supplements if (r := records[d]).evidence.kind == head.evidence.kind]
+    beside = of_one_lease(head, supplements)
+    facts = None if beside else next((b for b in snapshot.baselines if b.kind == head.evidence.kind), None)
+    if snapshot.baseline_problem and facts is None and beside is None:
         return _result(
             run,
             snapshot,
@@ -212,7 +215,7 @@ def _judge(
             head=head,
             reason=f"The baseline could not be fetched: {snapshot.baseline_problem}",
         )
-    if facts is None:
+    if facts is None and beside is None:
         return _result(
             run,
             snapshot,
@@ -221,12 +224,21 @@ def _judge(
             reason=f"Nothing is published for {_base(snapshot)} at the merge base or before it. "
             "Publish one by running actions/publish-baseline on a push to that branch; this pull request is then compared with it.",
         )
-    supplements = [records[d] for d in run.supplements]
     try:
-        base = supplemented(records[facts.digest], supplements)
+        base = beside if facts is None else supplemented(records[facts.digest], supplements)
+        assert base is not None
         compared = compare(head, base, configuration.gate, snapshot.now.date(), some_tasks=run.asked)
     except ProtocolMismatchError as error:
-        return _result(run, snapshot, Overall.MISMATCH, head=head, base=facts, records=records, reason=_sentence(error))
+        return _result(
+            run,
+            snapshot,
+            Overall.MISMATCH,
+            head=head,
+            base=facts,
+            records=records,
+            beside=beside,
+            reason=_sentence(error),
+        )
     except InputError as error:
         return _result(
             run,
@@ -237,8 +249,23 @@ def _judge(
         )
     advised = advise(compared, head.evidence, snapshot.audits)
     comparison, audit = advised.comparison, about(advised)
-    result = _result(run, snapshot, comparison.overall, head=head, base=facts, records=records, comparison=comparison)
+    result = _result(
+        run,
+        snapshot,
+        comparison.overall,
+        head=head,
+        base=facts,
+        records=records,
+        beside=beside,
+        comparison=comparison,
+    )
     return replace(result, audit=audit) if audit else result
+
+
+def of_one_lease(head: Record, others: Sequence[Record]) -> Record | None:
+    """The base that was measured together with the head, if there is one: it is the fairest that there can be."""
+    lease = head.evidence.attributes.get(LEASE)
+    return next((r for r in others if lease and r.evidence.attributes.get(LEASE) == lease), None)
 
 
 def supplemented(base: Record, supplements: Sequence[Record]) -> Record:
@@ -275,11 +302,12 @@ def _result(
     head: Record | None = None,
     base: BaselineFacts | None = None,
     records: Mapping[str, Record] | None = None,
+    beside: Record | None = None,
     comparison: Comparison | None = None,
     kind: str = "evaluation",
     reason: str = "",
 ) -> Result:
-    base_record = records[base.digest] if base is not None and records is not None else None
+    base_record = records[base.digest] if base is not None and records is not None else beside
     baseline = None
     if base is not None:
         age = (snapshot.now - base.created).total_seconds() / 86400

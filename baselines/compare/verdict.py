@@ -151,6 +151,8 @@ class Comparison:
     hypotheses: dict[str, int] = field(default_factory=dict)
     """Holm family -> its size. A family is named like its group, with the scale where a group has several."""
     growing: bool = False
+    facts: Sequence[str] = ()
+    """More on how it was compared, one phrase each, in our own words."""
 
     @property
     def regressed(self) -> list[Finding]:
