@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 DATA ?= ../shared/data
 OUT ?= build
+FUZZ_SECONDS ?= 60
 
-.PHONY: help setup demo test unit integration lint format golden pictures recording requirements schema benchmarks figures gate-real regression-real clean
+.PHONY: help setup demo test unit integration lint format golden pictures recording requirements schema benchmarks figures gate-real regression-real fuzz clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -44,6 +45,11 @@ format: $(READY) ## Format the code.
 
 golden: $(READY) ## Rewrite the golden comments and replies after a deliberate change.
 	ASSAY_GOLDEN=write $(BIN)/python -m pytest tests/unit/bot/test_golden.py tests/unit/slash tests/unit/milestones tests/unit/audits
+
+fuzz: $(READY) ## Fuzz the slash commands for FUZZ_SECONDS (60), with atheris, which is installed beside the environment.
+	test -d $(OUT)/fuzz/atheris || $(BIN)/python -m pip install --quiet --no-deps --target $(OUT)/fuzz atheris==3.0.0
+	mkdir -p $(OUT)/fuzz/corpus
+	PYTHONPATH=$(OUT)/fuzz:. $(BIN)/python -m tests.fuzz.commands -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(OUT)/fuzz/ $(OUT)/fuzz/corpus
 
 schema: $(READY) ## Rewrite the published JSON Schemas.
 	$(BIN)/assay config schema > docs/assay.schema.json

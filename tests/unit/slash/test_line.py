@@ -7,12 +7,16 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
+from tests.fuzz.properties import ENTRY, line_holds, outputs_as_read, outputs_hold
 from tests.unit.slash.test_replies import seen
 
+from assay.bot.slash.entries import Dispatched
 from assay.bot.slash.line import BadLine, Line, read_line, split
 from assay.bot.slash.operations import Dispatch, Record, Reply
+from assay.bot.slash.outputs import outputs_of
 from assay.bot.slash.plan import plan
-from assay.bot.slash.verbs import VERBS, understand
+from assay.bot.slash.verbs import BY_NAME, VERBS, members, understand
 
 
 @pytest.mark.parametrize(
@@ -27,6 +31,10 @@ from assay.bot.slash.verbs import VERBS, understand
         ("/assay accept x reason=“a b”", Line("accept", ("x",), (("reason", "a b"),))),
         ("/assay evaluate \"--grow\" 'a=b'", Line("evaluate", ("--grow", "a=b"))),
         ("/assay", Line("help")),
+        ("/Assay\u00a0evaluate\u2003arc_easy", Line("evaluate", ("arc_easy",))),
+        ("\u00a0/ASSAY\tstatus", Line("status")),
+        ("\ufeff/assay\u200bstatus", Line("status")),
+        ("/assay recommend latency=1,250", Line("recommend", (), (("latency", "1,250"),))),
         ("/assay help\r\nmore", Line("help")),
         ("/assay evaluate up_to=3", Line("evaluate", (), (("up-to", "3"),))),
         ('/assay evaluate ""', Line("evaluate", ("",))),
@@ -85,6 +93,102 @@ def test_nothing_that_was_written_leaves_the_json_of_a_dispatch(verb: str, text:
                 assert "::set-env" not in operation.body.split("\n", 1)[0]
             case _:
                 pass
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.one_of(
+        st.text(max_size=200), st.builds("/assay {} {}".format, st.sampled_from(sorted(BY_NAME)), st.text(max_size=99))
+    )
+)
+def test_properties_of_lines(body: str) -> None:
+    line_holds(body)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(sorted(BY_NAME)),
+    st.dictionaries(
+        st.sampled_from(["tasks", "examples", "grow", "sha", "verb", "head"]),
+        st.one_of(st.text(max_size=40), st.sampled_from(["a,b", "1000", "true", "a\nsha=b", "a<<b"])),
+    ),
+)
+def test_properties_of_outputs(verb: str, arguments: dict[str, str]) -> None:
+    outputs_hold(verb, arguments)
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("evaluate", {"sha": "4" * 40}),
+        ("evaluate", {"tasks": "a\nsha=b"}),
+        ("evaluate", {"tasks": "a\u2028b"}),
+        ("evaluate", {"examples": "01000"}),
+        ("evaluate", {"head": "4f2c9e1"}),
+        ("evaluate", {"grow": "yes"}),
+        ("status", {}),
+        ("reboot", {}),
+    ],
+)
+def test_an_entry_that_assay_did_not_write_is_refused(verb: str, arguments: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        Dispatched.model_validate_json(json.dumps({**ENTRY, "verb": verb, "arguments": arguments}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"id": "x"},
+        {"head_sha": "main"},
+        {"by": "ada\nsha=x"},
+        {"created": "soon"},
+        {"created": "2026-11-30T09:00:00"},
+        {"pull": 0},
+        {"more": 1},
+    ],
+)
+def test_every_field_of_an_entry_has_its_form(changes: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Dispatched.model_validate_json(json.dumps({**ENTRY, "verb": "evaluate", **changes}))
+
+
+def test_outputs_are_written_as_the_runner_reads_them() -> None:
+    entry = Dispatched.model_validate_json(
+        json.dumps({**ENTRY, "verb": "evaluate", "arguments": {"tasks": "a,b", "grow": "true"}})
+    )
+    text = '{"grow": "true", "tasks": "a,b"}'
+    expected = [("sha", entry.head_sha), ("verb", "evaluate"), ("arguments", text), ("grow", "true"), ("tasks", "a,b")]
+    assert outputs_as_read(outputs_of(entry)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "stands_for"),
+    [
+        ("mmlu", ["mmlu_anatomy", "mmlu_law"]),
+        ("mmlu_law", ["mmlu_law"]),
+        ("mm*", ["mmlu_anatomy", "mmlu_law"]),
+        ("x", []),
+    ],
+)
+def test_a_name_may_stand_for_a_group(name: str, stands_for: list[str]) -> None:
+    assert members(name, ["mmlu_anatomy", "mmlu_law", "hellaswag"]) == stands_for
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("250", "250"), ("1,250", "1250"), ("0.25", "0.25"), ("1_000_000", "1000000")]
+)
+def test_latencies(text: str, value: str) -> None:
+    line = read_line(f"/assay recommend floor=60 latency={text}")
+    assert line is not None
+    assert understand(line).arguments["latency"] == value
+
+
+@pytest.mark.parametrize("text", ["0", "1000001", "-1", "2.5.1", "1e3", "٣", ""])
+def test_bad_latencies(text: str) -> None:
+    line = read_line(f"/assay recommend floor=60 latency={text}")
+    assert line is not None
+    with pytest.raises(BadLine):
+        understand(line)
 
 
 def test_every_example_is_understood() -> None:
