@@ -14,9 +14,11 @@ import os
 import platform
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +49,13 @@ class Cost:
 class World:
     """A repository with a published baseline and a pull request of 57 tasks and 14,042 examples."""
 
-    def __init__(self, github: Loopback, scratch: Path, *, published: int = 1, costs: bool = True) -> None:
+    def __init__(
+        self, github: Loopback, scratch: Path, *, published: int = 1, costs: bool = True, private: bool = False
+    ) -> None:
         from benchmarks.compare import make
 
         self.github, self.scratch = github, scratch
-        self.repo = github.repo(REPOSITORY)
+        self.repo = github.repo(REPOSITORY, private=private)
         self.repo.permissions["octocat"] = "write"
         workflow = {POLICY: "gate:\n  threshold: 0.5\n", ".github/workflows/assay-run.yml": "on: workflow_dispatch\n"}
         make(scratch, 1)
@@ -61,7 +65,7 @@ class World:
         self.number = self.repo.pull("feature")
         self.log: dict[str, list[Entry]] = {}
         for base in self.bases[:published]:
-            self.publish(base, f"publish the baseline of {base}")
+            self.publish(base)
 
     def record(self, name: str, commit: str, run_id: int | None = None) -> Path:
         """The base's or head's record, as if measured at a commit by a run."""
@@ -78,8 +82,27 @@ class World:
         write_record(folder, evidence.model_copy(update={"provenance": provenance, "metrics": metrics}), record.rows)
         return folder
 
-    def publish(self, commit: str, flow: str) -> None:
-        self.run(flow, ["baseline", "publish", str(self.record("base", commit)), "--branch", "main"])
+    def publish(self, commit: str) -> None:
+        """What `assay baseline publish` leaves, without its pauses between writes."""
+        from assay.baselines.ledger.release import ReleaseLedger
+        from assay.baselines.record import read_record
+        from assay.bot.github import GitHub, connect
+
+        folder = self.record("base", commit)
+        connection = connect(self.github.token(JOB), self.github.url, seconds_between_writes=None)
+        ledger = ReleaseLedger(GitHub(connection, REPOSITORY).repository, self.scratch / "publisher")
+        ledger.publish(read_record(folder), "main", folder=folder)
+
+    def accept(self, count: int) -> None:
+        """So many accepted regressions in the journal, each a file of its own."""
+        expires = f"{datetime.now(UTC).date() + timedelta(days=30)}"
+        files = {}
+        for i in range(count):
+            identifier = str(uuid.UUID(int=i))
+            entry = {"schema_version": 1, "id": identifier, "task": f"mmlu_{i}", "metric": "", "reason": "on purpose", "up_to": "",
+                     "by": "octocat", "expires": expires, "pull": self.number, "created": datetime.now(UTC).isoformat()}  # fmt: skip
+            files[f"accepted/{expires}/{identifier}.json"] = json.dumps(entry)
+        self.repo.commit(files, branch="assay-journal", parents=())
 
     def start(self) -> int:
         return self.repo.start_run(

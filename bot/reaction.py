@@ -11,7 +11,8 @@ from assay.baselines.compare.verdict import Conclusion
 from assay.baselines.errors import AssayError, ServiceError
 from assay.baselines.ledger import Ledger
 from assay.baselines.record import Record
-from assay.bot.observe import MAX_ARTIFACT_BYTES, History, observe, own_check
+from assay.bot.measuring import own_check
+from assay.bot.observe import MAX_ARTIFACT_BYTES, History, observe
 from assay.bot.perform import perform
 from assay.bot.plan import Plan, plan, together
 from assay.bot.snapshot import EventFacts, Snapshot

@@ -164,7 +164,8 @@ def _is_shallow(checkout: Path) -> bool:
 
 def _of_run(run_id: int, place: Place) -> Record:
     from assay.bot.intake import take_in
-    from assay.bot.observe import ARTIFACT_PREFIX, MAX_ARTIFACT_BYTES
+    from assay.bot.measuring import ARTIFACT_PREFIX
+    from assay.bot.observe import MAX_ARTIFACT_BYTES
 
     github = place.github()
     run = github.run(run_id)

@@ -13,14 +13,18 @@ from assay.bot.sources import Place
 
 
 def tallies(paths: Sequence[str], read: Callable[[str], bytes | None], kinds: Iterable[str]) -> tuple[Tally, ...]:
-    """What the newest self-audit of each kind counted, one request each; one that cannot be read is left out."""
+    """What the newest self-audit of each kind counted; one that cannot be read is left out."""
     found = []
-    for kind in kinds:
-        path = newest_of(paths, kind)
-        night = _read(path, read) if path is not None else None
+    for path in newest(paths, kinds):
+        night = _read(path, read)
         if night is not None and night.tally is not None:
             found.append(night.tally)
     return tuple(found)
+
+
+def newest(paths: Sequence[str], kinds: Iterable[str]) -> list[str]:
+    """Paths of the newest self-audit of each kind that has any."""
+    return [path for kind in kinds if (path := newest_of(paths, kind)) is not None]
 
 
 def tallies_at(place: Place, kind: str) -> tuple[Tally, ...]:
@@ -36,15 +40,21 @@ def accepting_at(place: Place, configuration: Configuration, today: date) -> Con
     if place.ledger_folder is not None or place.repository is None:
         return configuration
     github = place.github()
-    accepted = entries.as_policy(entries.accepted(github.journal_list(), github.journal_get, today))
+    paths = github.journal_list()
+    read = github.journal_reader(entries.holding(paths, today))
+    accepted = entries.as_policy(entries.accepted(paths, read, today))
     gate = configuration.gate.model_copy(update={"accepted": [*configuration.gate.accepted, *accepted]})
     return configuration.model_copy(update={"gate": gate})
 
 
+def counting(paths: Iterable[str], kind: str) -> list[str]:
+    """Paths of the newest nights of a kind, at most as many as count."""
+    return sorted(p for p in paths if (match := PATH.match(p)) and match["kind"] == kind)[-WINDOW:]
+
+
 def nights(paths: Iterable[str], read: Callable[[str], bytes | None], kind: str) -> list[Night]:
-    """The newest nights of a kind, at most as many as count."""
-    mine = sorted(p for p in paths if (match := PATH.match(p)) and match["kind"] == kind)
-    found = [_read(path, read) for path in mine[-WINDOW:]]
+    """These nights; one that cannot be read is left out."""
+    found = [_read(path, read) for path in counting(paths, kind)]
     return [night for night in found if night is not None]
 
 

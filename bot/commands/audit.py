@@ -75,7 +75,7 @@ def audit(
     rules = configuration_at(policy).gate
     one, two = resolve(first, where), resolve(second, where)
     found = night(one, two, compare(two, one, rules, datetime.now(UTC).date()))
-    paths, read, write = _store(journal, where)
+    paths, read, write = _store(journal, where, found.kind)
     known = next((p for p in paths if p == found.path), None)
     before = [n for n in nights(paths, read, found.kind) if n.path != found.path]
     counted = tally(before, found, {})
@@ -103,15 +103,18 @@ def audit(
 Store = tuple[list[str], Callable[[str], bytes | None], Callable[[str, bytes, str], None]]
 
 
-def _store(journal: Path | None, where: Place) -> Store:
-    """(paths, read, write) of the folder or of the journal branch."""
+def _store(journal: Path | None, where: Place, kind: str) -> Store:
+    """(paths, read, write) of the folder or of the journal branch, of which the nights of a kind are read at once."""
     if journal is None:
+        from assay.bot.audits.recorded import counting
+
         github = where.github()
+        paths = github.journal_list()
 
         def put(path: str, data: bytes, message: str) -> None:
             github.journal_put(path, data, message)
 
-        return github.journal_list(), github.journal_get, put
+        return paths, github.journal_reader(counting(paths, kind)), put
     folder = journal
 
     def get(path: str) -> bytes | None:

@@ -80,7 +80,7 @@ def comment(
     from assay.bot.reaction import Answer, react
     from assay.bot.simulation import describe
     from assay.bot.slash.route import check_name as check_name_of
-    from assay.bot.slash.route import entry_of, redirect
+    from assay.bot.slash.route import redirect
     from assay.bot.sources import Place
 
     def keep(seen: Snapshot, records: Mapping[str, Record]) -> None:
@@ -93,10 +93,10 @@ def comment(
     github: GitHub = place.github()
     repository_facts = payload.get("repository")
     github.remember(repository_facts)
+    github.remember_run(payload.get("workflow_run"))
     title = str(dict(payload.get("workflow_run") or {}).get("display_title") or "")  # type: ignore[call-overload]
-    facts = redirect(facts, title, github)
-    if facts.command:
-        check_name = check_name_of(entry_of(facts.command, github).verb)
+    facts, verb = redirect(facts, title, github)
+    check_name = check_name_of(verb) if verb else check_name
     shelf = place.ledger(public=isinstance(repository_facts, dict) and repository_facts.get("private") is False)
     with tempfile.TemporaryDirectory(prefix="assay-") as folder:
         if dry_run:

@@ -17,6 +17,8 @@ PER_KIND = 8
 """Publications of a kind that are fetched, the newest first: each costs requests."""
 
 Read = Callable[[str], bytes | None]
+ReadAt = Callable[[str, str], bytes | None]
+"""(path, ref) -> content of the file; None when there is none."""
 
 
 class Repository(Protocol):
@@ -25,18 +27,23 @@ class Repository(Protocol):
     name: str
     server_url: str
 
-    def file_at(self, path: str, ref: str) -> bytes | None: ...
+    def reader(self, wanted: Iterable[tuple[str, str]], entries: Iterable[str] = ...) -> ReadAt: ...
+
+
+def proposals(branch: str, head_sha: str) -> list[tuple[str, str]]:
+    """The files that every look at a pull request's capstone begins with, as (path, ref)."""
+    return [(NAME, branch), (NAME, head_sha)]
 
 
 def observe_capstone(
-    repository: Repository, ledger: Ledger, branch: str, head_sha: str, have: Mapping[str, Record]
+    repository: Repository, ledger: Ledger, branch: str, head_sha: str, have: Mapping[str, Record], read: ReadAt
 ) -> tuple[CapstoneFacts | None, dict[str, Record]]:
     """The facts about a pull request's capstone and the records that they name; (None, {}) without a file on the base branch.
 
-    `have` holds records that were fetched already, by digest. What cannot be read or fetched becomes a sentence in the
-    facts: a checklist must not keep the verdict from being reported.
+    `have` holds records that were fetched already, by digest, and `read` reads the `proposals`. What cannot be read or
+    fetched becomes a sentence in the facts: a checklist must not keep the verdict from being reported.
     """
-    base, problem = _text(repository, branch)
+    base, problem = _text(read, branch)
     if base is None and not problem:
         return None, {}
     if base is None:
@@ -45,7 +52,7 @@ def observe_capstone(
         capstone = parse_capstone(base.encode())
     except InputError as error:
         return CapstoneFacts(base=base, problem=str(error)), {}
-    head, unreadable = _text(repository, head_sha)
+    head, unreadable = _text(read, head_sha)
     kept: dict[str, Record] = {}
     places: list[CapstoneEvidence] = []
     files: dict[str, tuple[str, ...] | None] = {}
@@ -55,7 +62,9 @@ def observe_capstone(
         for publication, record in publications(ledger, branch, capstone.kinds(), have):
             kept[record.digest] = record
             places.append(CapstoneEvidence(digest=record.digest, place=releases + quote(publication.tag)))
-        files = headings_of(capstone.paths(), lambda path: repository.file_at(path, head_sha))
+        paths = capstone.paths()
+        at_head = repository.reader([(path, head_sha) for path in paths])
+        files = headings_of(paths, lambda path: at_head(path, head_sha))
     except AssayError as error:
         unseen = str(error)
     facts = CapstoneFacts(
@@ -92,10 +101,10 @@ def headings_of(paths: Iterable[str], read: Read) -> dict[str, tuple[str, ...] |
     return found
 
 
-def _text(repository: Repository, ref: str) -> tuple[str | None, str]:
+def _text(read: ReadAt, ref: str) -> tuple[str | None, str]:
     """The text of `capstone.yml` at a commit or branch, and why it cannot be read."""
     try:
-        data = repository.file_at(NAME, ref)
+        data = read(NAME, ref)
         return (data.decode("utf-8") if data is not None else None), ""
     except UnicodeDecodeError:
         return None, f"{NAME} is not UTF-8 text: save it again."

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from . import conversation_routes, git_routes, release_routes  # noqa: F401 - they register the routes
+from . import conversation_routes, git_routes, graphql_routes, release_routes  # noqa: F401 - they register the routes
 from .description import Description, description
 from .faults import Fault, Faults
 from .payloads import Payloads
@@ -23,6 +23,7 @@ from .state import Asset, Repository, Token, World
 
 API = "/api/v3"
 UPLOADS = "/api/uploads"
+GRAPHQL = "/api/graphql"
 STORAGE = "/_storage"
 ARTIFACTS = "/_artifacts"
 DOWNLOAD = r"/(?P<name>[\w.-]+/[\w.-]+)/releases/download/(?P<tag>.+)/(?P<asset>[^/]+)"
@@ -108,6 +109,8 @@ class Loopback:
             return self._artifact(method, path, data, overwrite=query.get("overwrite") == "true"), None
         if (shown := re.fullmatch(DOWNLOAD, path)) is not None and method == "GET":
             return self._shown(shown["name"], unquote(shown["tag"]), shown["asset"]), None
+        if path == GRAPHQL and method == "POST":
+            return self._graphql(path, query, headers, data), None
         base = next((prefix for prefix in (API, UPLOADS) if path.startswith(prefix + "/")), None)
         found = find(method, path.removeprefix(base)) if base else None
         if found is None:
@@ -145,6 +148,12 @@ class Loopback:
         return Request(
             method, path, query, headers, data, body, token, self.world, self.payloads, self.url, self.storage
         )
+
+    def _graphql(self, path: str, query: dict[str, str], headers: Any, data: bytes) -> Reply:
+        try:
+            return graphql_routes.answer(self._request("POST", path, query, headers, data))
+        except Refusal as refusal:
+            return _refused(refusal.status, refusal.message, refusal.errors)
 
     def _half_upload(self, request: Request) -> None:
         release = release_routes.need(request)

@@ -14,9 +14,11 @@ from assay.baselines.ledger.release import ReleaseLedger
 LIMIT = 15
 
 
-@pytest.mark.parametrize("costs", [False, True], ids=["accuracy", "with-plot"])
-def test_a_report_of_57_tasks_costs_under_15_calls(loopback: Loopback, tmp_path: Path, costs: bool) -> None:
-    here = World(loopback, tmp_path, published=2, costs=costs)
+@pytest.mark.parametrize("private", [False, True], ids=["public", "private"])
+def test_a_report_of_57_tasks_costs_under_15_calls(loopback: Loopback, tmp_path: Path, private: bool) -> None:
+    """With a plot, and where people have accepted twenty regressions; a command that shows none does not read them."""
+    here = World(loopback, tmp_path, published=2, private=private)
+    here.accept(20)
     run = here.start()
     here.report("requested", run, "requested")
     here.finish(run)
@@ -25,9 +27,15 @@ def test_a_report_of_57_tasks_costs_under_15_calls(loopback: Loopback, tmp_path:
     assert len(calls) < LIMIT, calls
     (comment,) = here.repo.comments_on(here.number)
     assert "57 tasks" in comment.body
-    assert ("assay-journal/plots/" in comment.body) is costs
+    assert "assay-journal/plots/" in comment.body
     (check,) = (c for c in here.repo.checks.values() if c.head_sha == here.head)
     assert check.status == "completed"
+    for flow, most in (("/assay help", 8), ("/assay status", 14)):
+        here.say(flow, flow)
+        calls = [f"{e.method} {e.path}" for e in here.log[flow] if is_call(e)]
+        assert len(calls) <= most, calls
+    assert here.repo.comments_on(here.number)[-1].body.count("octocat") >= 20
+    assert not loopback.requests("GET", "/contents/accepted/")
 
 
 def test_where_the_public_address_gives_nothing_the_api_is_asked(loopback: Loopback, tmp_path: Path) -> None:
