@@ -15,8 +15,7 @@ from assay.bot.audits.recorded import tallies_at
 from assay.bot.audits.words import about
 from assay.bot.comment import MARKS, title
 from assay.bot.plan import THIS, supplemented
-from assay.bot.sections import Baseline, Result
-from assay.bot.sections.evaluation import change_header, verdict_words
+from assay.bot.sections import Baseline, Result, section_for
 from assay.bot.sources import Place, nearest_baseline, publication_named, resolve
 from assay.bot.standing import standing
 from assay.bot.text import shown, signed, unmarked
@@ -98,13 +97,14 @@ def print_table(result: Result) -> None:
     if result.comparison is None:
         console.print(shown(result.reason, 2000), markup=False)
         return
+    section = section_for(result.kind)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in (
         "task",
         "n",
         "base",
         "head",
-        f"{change_header(result.comparison.findings)} (95% interval)",
+        f"{section.change_header(result.comparison.findings)} (95% interval)",
         "broke/fixed",
         "p",
         "verdict",
@@ -113,7 +113,7 @@ def print_table(result: Result) -> None:
     from rich.text import Text
 
     for f in result.comparison.findings:
-        percent, digits = ("%", 2) if f.scale == "loglik" else ("", 1)
+        percent, digits = ("%", 2) if f.scale in ("loglik", "speed") else ("", 1)
         change, low, high = (signed(100 * value, digits) for value in (f.change, f.low, f.high))
         name = "all pooled" if f.pooled else shown(f.task, 50)
         table.add_row(
@@ -125,7 +125,7 @@ def print_table(result: Result) -> None:
             f"{f.broke}/{f.fixed}" if f.broke is not None else "–",
             f"{f.p:.2g}",
             Text(
-                verdict_words(f),
+                section.verdict_words(f),
                 style={"regressed": "red", "improved": "green", "inconclusive": "yellow"}.get(f.state.value, ""),
             ),
         )

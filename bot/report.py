@@ -9,8 +9,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from assay.baselines.compare.verdict import Conclusion, Finding, State
-from assay.bot.sections import Result
-from assay.bot.sections.evaluation import verdict_words
+from assay.bot.sections import Result, section_for
 
 
 def to_json(result: Result, conclusion: Conclusion, exit_code: int) -> str:
@@ -29,7 +28,7 @@ def to_json(result: Result, conclusion: Conclusion, exit_code: int) -> str:
     if comparison is not None:
         fields = asdict(comparison)
         fields.pop("kind"), fields.pop("overall"), fields.pop("reason")
-        fields["findings"] = [_finding(f) for f in comparison.findings]
+        fields["findings"] = [_finding(f, result.kind) for f in comparison.findings]
         document |= fields
     return json.dumps(_finite(document), indent=1, default=str, allow_nan=False, ensure_ascii=False) + "\n"
 
@@ -41,6 +40,7 @@ def to_junit(result: Result, *, block_inconclusive: bool) -> str:
     error.
     """
     findings = result.comparison.findings if result.comparison is not None else ()
+    verdict_words = section_for(result.kind).verdict_words
     suite = ET.Element("testsuite", name=f"assay {result.kind}")
     failures = skipped = errors = 0
     for f in findings:
@@ -72,11 +72,11 @@ def to_junit(result: Result, *, block_inconclusive: bool) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _finding(f: Finding) -> dict[str, Any]:
+def _finding(f: Finding, kind: str) -> dict[str, Any]:
     return {
         **asdict(f),
         "state": f.state.value,
-        "verdict": verdict_words(f),
+        "verdict": section_for(kind).verdict_words(f),
         "blocks": f.blocks,
         "accepted": f.accepted.model_dump(mode="json") if f.accepted else None,
     }

@@ -82,6 +82,7 @@ def compare(
         alpha=policy.alpha,
         power=policy.power,
         hypotheses={CASES: len(speed)} if speed else {},
+        facts=_facts(base_rows, measured, policy) if paired else (),
     )
 
 
@@ -233,6 +234,18 @@ def _void(base: pa.Table, measured: Sequence[Measured], policy: Policy) -> str:
         if p < policy.alpha and abs(control.change) > limits.margin / 2:
             return f"{case[:60]}: base against itself moved by {100 * control.change:+.1f}%"
     return ""
+
+
+def _facts(base: pa.Table, measured: Sequence[Measured], policy: Policy) -> list[str]:
+    """What the control said, one phrase for the case on which it moved most."""
+    controls = [c for m in measured if (c := control_change(base, m[0], m[4], policy.alpha)) is not None]
+    if not controls:
+        return []
+    worst = max(controls, key=lambda c: abs(c.change))
+    return [
+        f"Control, base against itself in the same blocks: at most {100 * worst.change:+.1f}% "
+        f"({100 * worst.low:+.1f}, {100 * worst.high:+.1f})".replace("-", "−")
+    ]
 
 
 def _judge(measured: Sequence[Measured], policy: Policy, today: date, *, void: bool) -> list[Finding]:

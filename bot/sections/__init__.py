@@ -1,7 +1,7 @@
 """One section of the comment for each kind of evidence.
 
-A section is a module here, named like its kind, with `headline(results)` and `render(result, room)`; nothing else knows
-the list of kinds.
+A section is a module here, named like its kind, that offers what `SectionModule` names; nothing else knows the list of
+kinds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol, cast
 
-from assay.baselines.compare.verdict import Comparison, Overall
+from assay.baselines.compare.verdict import Comparison, Finding, Overall
 from assay.baselines.errors import InputError
 from assay.baselines.evidence import Evidence
 from assay.baselines.pareto import Axis, Point
@@ -94,6 +94,14 @@ class SectionModule(Protocol):
 
     def render(self, result: Result, room: Room) -> str:
         """The section as Markdown, without the headline."""
+        ...
+
+    def verdict_words(self, f: Finding) -> str:
+        """The verdict of one finding, as a table says it."""
+        ...
+
+    def change_header(self, findings: Sequence[Finding]) -> str:
+        """Heading of the column of changes, with their unit."""
         ...
 
 
