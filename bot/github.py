@@ -129,6 +129,8 @@ class GitHub:
 
         Apps' tokens may not read `/user`, but GraphQL tells everyone who they are (`github-actions[bot]`, `my-app[bot]`).
         """
+        if self._login is None and not self._rest.signed_in:
+            self._login = ""
         if self._login is None:
             try:
                 self._login = self._rest.viewer()
@@ -217,10 +219,9 @@ class GitHub:
         ]
 
     def head_since(self, pull: Pull) -> datetime | None:
-        """A moment at which the branch of a pull request had its head already; None when GitHub does not tell.
+        """When the head of a pull request was pushed to its branch, as GitHub's activity list tells; None where it does not.
 
-        It is the time of the push that GitHub's activity list names, or else the last push to any branch of the head's
-        repository, which is no earlier. A commit's own dates are what its author wrote there, and are not asked.
+        A commit's own dates are what its author wrote there, and are not asked.
         """
         if pull.head_repository is None:
             return None
@@ -228,10 +229,10 @@ class GitHub:
         try:
             with speaking(f"list the pushes to {pull.head_ref[:40]}"):
                 pushes = rest.read("/activity", {"ref": f"refs/heads/{pull.head_ref}", "per_page": PER_PAGE})
+                found = [moment(push["timestamp"]) for push in pushes if push["after"] == pull.head_sha]
         except ServiceError:  # another owner's private fork, or an Enterprise Server without the list
-            pushes = []
-        found = next((str(push["timestamp"]) for push in pushes if push.get("after") == pull.head_sha), None)
-        return moment(found) if found is not None else pull.head_repository_pushed
+            return None
+        return max(found, default=None)
 
     def merge_base(self, base: str, head: str) -> str:
         """Full SHA of the best common ancestor of two commits."""

@@ -36,7 +36,7 @@ def comment_facts(event_name: str, payload: Mapping[str, Any]) -> dict[str, Any]
             "body": str(comment.get("body") or "")[:20_000],
             "author": str(author.get("login") or ""),
             "bot": author.get("type") == "Bot" or str(author.get("login") or "").endswith("[bot]"),
-            "commented": datetime.fromisoformat(str(comment["created_at"])),
+            "commented": datetime.fromisoformat(str(comment["created_at"])).astimezone(UTC),
             "pull": int(issue["number"]) if issue.get("pull_request") else None,
             "open": issue.get("state", "open") == "open",
         }
@@ -86,7 +86,7 @@ def observe(
     if "workflows" in needed:
         seen["workflows"] = tuple(repository.workflow_files(branch))
     if "push" in needed:
-        seen["pushed"] = repository.head_since(pull)
+        seen |= {"pushed": repository.head_since(pull), "last_push": pull.head_repository_pushed}
     if needed & {"budget", "runs", "accepted"}:
         paths = repository.journal_list()
         if "budget" in needed:

@@ -43,7 +43,7 @@ class _Progress:
     reserved: re.Match[str] | None = None
     """The journal's entry of the command, as its path tells it."""
     begun: bool = False
-    """Whether a run was started."""
+    """Whether what the command is for was done: a run started, an acceptance written down."""
 
 
 def perform(
@@ -81,6 +81,7 @@ def perform(
                 case Record():
                     done.reserved = done.reserved or entries.COMMAND.match(operation.path)
                     repository.journal_put(operation.path, operation.data, operation.message)
+                    done.begun = done.begun or done.reserved is None
                 case Hold():
                     _hold(operation, repository.journal_list())
                 case Dispatch():

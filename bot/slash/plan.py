@@ -154,7 +154,8 @@ def _moved(seen: CommandSnapshot, command: Command) -> str:
     if seen.commented is None:  # a snapshot from before this was looked at
         return ""
     if seen.pushed is None:
-        return replies.push_unknown(seen)
+        sure = seen.last_push is not None and seen.last_push < seen.commented
+        return "" if sure else replies.push_unknown(seen)
     return replies.pushed_after(seen) if seen.pushed >= seen.commented else ""
 
 

@@ -107,7 +107,7 @@ def failed(why: str) -> str:
 
 
 def half_done(why: str) -> str:
-    return f"It was started, but afterwards something did not work: {plain(why, 300)}"
+    return f"That much was done, but then something did not work: {plain(why, 300)}"
 
 
 def running(url: str) -> str:

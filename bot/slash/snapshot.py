@@ -51,7 +51,9 @@ class CommandSnapshot(Strict):
     commented: datetime | None = Field(None, strict=False)
     """When the comment was written."""
     pushed: datetime | None = Field(None, strict=False)
-    """Since when, at the latest, the head is the head; None where GitHub does not tell."""
+    """When the head was pushed; None where GitHub does not tell."""
+    last_push: datetime | None = Field(None, strict=False)
+    """When anything was last pushed to the head's repository: the head was pushed no later."""
     pull: int | None = None
     """Number of the pull request; None for a comment on an issue."""
     open: bool = True

@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.loopback import Loopback, Repository, events, job_token
+from tests.loopback import Loopback, Repository, Token, events, job_token
 from tests.loopback.fixtures import client, ledger
 
-from assay.baselines.errors import AssayError, InputError
+from assay.baselines.errors import AssayError, InputError, ServiceError
+from assay.baselines.ledger import Publication
 from assay.bot.slash import entries
 from assay.bot.slash.observe import comment_facts, observe
 from assay.bot.slash.perform import perform
@@ -125,13 +126,16 @@ def test_forged_commit_dates_change_nothing(scene: Scene) -> None:
     assert repo.dispatches == []
 
 
-def test_where_pushes_are_not_listed_the_last_push_to_the_repository_decides(scene: Scene) -> None:
-    """As for another owner's private fork, whose activity our token may not read."""
+def test_where_pushes_are_not_listed_a_quiet_repository_is_enough(scene: Scene) -> None:
+    """As for another owner's private fork, whose activity our token may not read: its last push to any branch came before."""
     scene.github.faults.add("status", method="GET", path="/activity", status=404, times=50)
     comment = scene.repo.comment(scene.number, "/assay evaluate arc_easy")
     scene.repo.commit({"w": "4"}, branch="elsewhere")
     scene.say("", comment)
-    assert "was pushed to after your comment" in scene.replies()[-1]
+    head = scene.repo.issues[scene.number].head_sha
+    assert f"GitHub does not tell when `{head[:12]}` was pushed" in scene.replies()[-1]
+    assert f"`head={head[:12]}`" in scene.replies()[-1]
+    assert scene.repo.dispatches == []
     scene.say("/assay evaluate arc_easy")
     assert len(scene.repo.dispatches) == 1
 
@@ -207,6 +211,41 @@ def test_a_lost_reply_is_not_written_twice(scene: Scene) -> None:
     scene.say("/assay evaluate arc_easy")
     assert len(scene.replies()) == 1
     assert len(scene.repo.dispatches) == 1
+
+
+def test_an_apps_token_knows_its_own_replies(scene: Scene) -> None:
+    """It may not ask `/user`, and is not github-actions[bot]."""
+    app = Token("my-app[bot]", "installation", COMMANDER.permissions)
+    comment = scene.repo.comment(scene.number, "/assay evaluate arc_easy")
+    facts = comment_facts("issue_comment", events.issue_comment(scene.github, scene.repo, comment))
+    for _ in range(2):
+        shelf = ledger(scene.github, scene.folder / "cache", app)
+        answer(facts, client(scene.github, app), shelf, lambda sha: [sha], lambda _: None, pause=lambda _: None)
+    assert [c.author for c in scene.repo.comments_on(scene.number)] == ["ada", "my-app[bot]"]
+    assert len(scene.repo.dispatches) == 1
+
+
+def test_an_acceptance_that_was_written_down_is_not_told_as_failed(scene: Scene) -> None:
+    def broken(head: str) -> None:
+        raise ServiceError("GitHub could not list checks: 500.")
+
+    day = (datetime.now(UTC).date() + timedelta(days=9)).isoformat()
+    comment = scene.repo.comment(scene.number, f"/assay accept x reason=because expires={day}")
+    facts = comment_facts("issue_comment", events.issue_comment(scene.github, scene.repo, comment))
+    bot, shelf = client(scene.github, COMMANDER), Unreachable()
+    with pytest.raises(ServiceError):
+        answer(facts, bot, shelf, lambda sha: [sha], broken)
+    [reply] = scene.replies()
+    assert "ada accepts a regression of x" in reply
+    assert "That much was done, but then something did not work" in reply
+    assert any(path.startswith("accepted/") for path in bot.journal_list())
+
+
+class Unreachable:
+    """A ledger whose storage is away."""
+
+    def publications(self, branch: str, kind: str | None = None) -> list[Publication]:
+        raise ServiceError("the storage is away")
 
 
 def test_a_double_that_was_answered_at_once_is_healed(scene: Scene) -> None:

@@ -163,6 +163,12 @@ CASES: dict[str, CommandSnapshot] = {
     "pushed-after": seen("/assay evaluate arc_easy", commented=COMMENTED, pushed=COMMENTED + timedelta(seconds=2)),
     "pushed-in-the-same-second": seen("/assay evaluate arc_easy", commented=COMMENTED, pushed=COMMENTED),
     "push-unknown": seen("/assay evaluate arc_easy", commented=COMMENTED),
+    "push-unknown-but-busy": seen(
+        "/assay evaluate arc_easy", commented=COMMENTED, last_push=COMMENTED + timedelta(seconds=1)
+    ),
+    "push-unknown-but-quiet": seen(
+        "/assay evaluate arc_easy", commented=COMMENTED, last_push=COMMENTED - timedelta(seconds=1)
+    ),
     "head-named": seen("/assay evaluate arc_easy head=4F2C9E1", commented=COMMENTED),
     "head-another": seen("/assay evaluate arc_easy head=91d0c3aa", commented=COMMENTED),
     "head-too-short": seen("/assay evaluate arc_easy head=4f2c9e"),
