@@ -8,7 +8,7 @@ which the caller observes again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -338,10 +338,15 @@ class GitHub:
     # -- workflow runs and artifacts -----------------------------------------------------------------------------------
 
     def workflow_runs(
-        self, head_sha: str | None = None, event: str | None = None, status: str | None = None
+        self,
+        head_sha: str | None = None,
+        event: str | None = None,
+        status: str | None = None,
+        since: datetime | None = None,
     ) -> list[Run]:
-        """Workflow runs, newest first, filtered as given."""
-        wanted = {"head_sha": head_sha, "event": event, "status": status}
+        """Workflow runs, newest first, filtered as given; `since` is when they were created at the earliest."""
+        created = f">={since.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if since is not None else None
+        wanted = {"head_sha": head_sha, "event": event, "status": status, "created": created}
         parameters = {key: value for key, value in wanted.items() if value is not None}
         items = self._rest.pages("/actions/runs", "list workflow runs", parameters, "workflow_runs")
         return [run_of(item) for item in items]

@@ -86,14 +86,10 @@ def command_of_run(run: Any, default_branch: str) -> str:
     return command_of(run.title) if ours else ""
 
 
-def commands_at(paths: Iterable[str], pull: int, head_sha: str) -> dict[str, str]:
-    """UUID -> journal path of the commands that were dispatched for a head."""
-    found = {}
-    for path in paths:
-        match = COMMAND.match(path)
-        if match and int(match[1]) == pull and head_sha.startswith(match[2]):
-            found[match[3]] = path
-    return found
+def commands_of(paths: Iterable[str], pull: int) -> dict[str, str]:
+    """UUID -> first 12 digits of its head, of the commands that were dispatched for a pull request."""
+    matches = (COMMAND.match(path) for path in paths)
+    return {match[3]: match[2] for match in matches if match and int(match[1]) == pull}
 
 
 def command_for(path: str, head_sha: str) -> str:

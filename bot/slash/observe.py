@@ -141,13 +141,15 @@ def measuring_runs(repository: Any, head_sha: str) -> set[int]:
 
 
 def _runs(repository: Any, number: int, head_sha: str, paths: list[str], default_branch: str) -> tuple[RunFacts, ...]:
-    """Runs of the head, and runs that commands dispatched for it, newest first."""
-    commands = entries.commands_at(paths, number, head_sha)
+    """Runs of the head, and runs that commands dispatched for it, newest first. What a command started for an earlier head
+    and still runs is there too: it takes a machine's time, and people cancel it here."""
+    commands = entries.commands_of(paths, number)
     ours = measuring_runs(repository, head_sha)
     runs = [(run, "") for run in repository.workflow_runs(head_sha=head_sha) if run.id in ours]
-    if commands:
-        sent = repository.workflow_runs(event="workflow_dispatch")
-        runs += [(run, found) for run in sent if (found := entries.command_of_run(run, default_branch)) in commands]
+    for run in repository.workflow_runs(event="workflow_dispatch") if commands else ():
+        found = entries.command_of_run(run, default_branch)
+        if found in commands and (head_sha.startswith(commands[found]) or run.status != "completed"):
+            runs.append((run, found))
     runs.sort(key=lambda pair: pair[0].id, reverse=True)
     return tuple(
         RunFacts(

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from assay.baselines.compare.verdict import Conclusion
@@ -32,6 +32,9 @@ LOOKS = 4
 """How often a started run is looked for by its title, where GitHub does not say which it started."""
 BETWEEN_S = 2.0
 """Seconds between two looks: a dispatched run takes about that long to be listed."""
+
+RECENT = timedelta(minutes=10)
+"""Age of the runs that are looked through, by a clock that may differ from GitHub's."""
 
 
 @dataclass
@@ -136,7 +139,7 @@ def _look(identifier: str, branch: str, repository: Any, pause: Callable[[float]
     for look in range(LOOKS if identifier else 0):
         if look:
             pause(BETWEEN_S)
-        for run in repository.workflow_runs(event="workflow_dispatch"):
+        for run in repository.workflow_runs(event="workflow_dispatch", since=datetime.now(UTC) - RECENT):
             if entries.command_of_run(run, branch) == identifier:
                 return str(run.html_url)
     return ""

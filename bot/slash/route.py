@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.baselines.errors import InputError
 from assay.bot.slash import entries
-from assay.bot.snapshot import EventFacts
+from assay.bot.snapshot import EventFacts, Snapshot
 
 
 def redirect(facts: EventFacts, title: str, repository: Any) -> tuple[EventFacts, str]:
@@ -28,6 +28,26 @@ def redirect(facts: EventFacts, title: str, repository: Any) -> tuple[EventFacts
         return facts, ""
     entry = entry_of(identifier, repository)
     return facts.model_copy(update={"head_sha": entry.head_sha, "command": identifier}), entry.verb
+
+
+def routed(facts: EventFacts, title: str, seen: Snapshot) -> EventFacts:
+    """What `redirect` made of this event when the snapshot was taken, from the snapshot alone.
+
+    Raises `InputError` for the end of another command's run than the one that was seen: the journal, which says what head
+    that command pinned, is not in a snapshot.
+    """
+    identifier = entries.command_of(title)
+    if facts.trigger != "workflow_dispatch" or not identifier:
+        return facts
+    before = seen.event
+    if before.command == identifier:
+        return facts.model_copy(update={"head_sha": before.head_sha, "command": identifier})
+    if before.run_id == facts.run_id:
+        return facts  # it was seen then that no command dispatched this run
+    raise InputError(
+        f"the event is the end of command {identifier[:8]}'s run, of which this snapshot knows nothing: give the snapshot that "
+        "this run saved."
+    )
 
 
 def entry_of(identifier: str, repository: Any) -> entries.Dispatched:

@@ -224,10 +224,12 @@ def checks(request: Request) -> Reply:
 @route("GET", REPO + "/actions/runs", "actions")
 def runs(request: Request) -> Reply:
     query = request.query
+    since = query.get("created", "").removeprefix(">=").removesuffix("Z")
     found = [
         run
         for run in reversed(request.repo.runs.values())
-        if query.get("head_sha") in {None, run.head_sha}
+        if f"{run.created:%Y-%m-%dT%H:%M:%S}" >= since
+        and query.get("head_sha") in {None, run.head_sha}
         and query.get("event") in {None, run.event}
         and query.get("branch") in {None, run.head_branch}
         and query.get("status") in {None, run.status, run.conclusion}

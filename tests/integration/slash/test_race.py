@@ -393,6 +393,17 @@ def test_other_workflows_are_left_alone(scene: Scene) -> None:
     assert (repo.runs[mine].status, repo.runs[mine].conclusion) == ("completed", "cancelled")
 
 
+def test_what_runs_for_an_earlier_head_can_be_cancelled(scene: Scene) -> None:
+    scene.say("/assay evaluate arc_easy")
+    run = scene.repo.runs[scene.repo.dispatches[0]["run"]]
+    scene.push()
+    scene.say("/assay cancel")
+    assert (run.status, run.conclusion) == ("completed", "cancelled")
+    assert "Cancelled: [assay run]" in scene.replies()[-1]
+    scene.say("/assay cancel")
+    assert "Nothing runs" in scene.replies()[-1]
+
+
 @pytest.mark.parametrize(
     "changes", [{"reason": "x"}, {"up_to": "nan"}, {"up_to": "101"}, {"expires": "soon"}, {"task": ""}, {"by": 7}]
 )
