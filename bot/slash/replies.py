@@ -137,7 +137,7 @@ def told_minutes(body: str, url: str) -> float | None:
 def with_line(body: str, url: str, line: str) -> str:
     """A reply with one line about the run at `url`: a line that links to it is replaced, else the line is appended."""
     kept = [text for text in body.rstrip().split("\n") if f"]({url})" not in text or not url]
-    return "\n".join(kept).rstrip() + f"\n\n{line}\n"
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).rstrip() + f"\n\n{line}\n"
 
 
 def accepted(seen: CommandSnapshot, command: Command) -> str:
