@@ -101,11 +101,3 @@ def number(message: dict[str, Any], key: str, *, least: float = 0.0) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < float("inf"):
         raise WireError(f"answered {key} {str(value)[:40]!r}, which is no such number")
     return float(value)
-
-
-def text(message: dict[str, Any], key: str, limit: int = 2000) -> str:
-    """A text of at most `limit` characters from an answer. Raises `WireError` for anything else."""
-    value = message.get(key)
-    if not isinstance(value, str) or len(value) > limit:
-        raise WireError(f"answered {key} with something else than a short text")
-    return value

@@ -1,0 +1,114 @@
+"""A consumer's kernels as files: an honest one, and some whose module cheats when it is imported or called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DECLARATION = """
+import torch
+from assay.kernels.declaration import Declaration, Tolerance
+from ours import kernel, bytes_moved
+
+def inputs(case, generator, device):
+    return {"x": torch.randn(case["n"], generator=generator, device=device)}
+
+double = Declaration(
+    name="double", kernel=kernel, inputs=inputs, reference=lambda x: 2 * x,
+    tolerances={"float32": Tolerance(1e-6, 1e-6)}, cases={"n64k": {"n": 65536, "dtype": "float32"}},
+    contract_cases={"odd": {"n": 61, "dtype": "float32"}, "empty": {"n": 0, "dtype": "float32"}},
+    bytes=bytes_moved, flops=lambda case: case["n"], configuration={"unrolled": False},
+)
+"""
+
+HONEST = """
+def bytes_moved(case): return 8 * case["n"]
+
+def kernel(x): return x * 2
+"""
+
+SLOW = """
+def bytes_moved(case): return 8 * case["n"]
+
+def kernel(x):
+    for _ in range(4):
+        y = x * 2
+    return y
+"""
+
+WRONG_ON_ODD = """
+def bytes_moved(case): return 8 * case["n"]
+
+def kernel(x): return x * 2 if x.numel() % 2 == 0 else x * 3
+"""
+
+ROOFLINE = HONEST.replace("8 *", "8_000_000 *")
+
+PATCHES_THE_CLOCK = (
+    """
+import time
+time.perf_counter_ns = lambda: 0
+"""
+    + HONEST
+)
+
+SLOWS_THE_CLOCK = """
+import gc
+import time
+import torch
+from assay.kernels.bench.stopwatch import HostStopwatch
+
+def bytes_moved(case): return 8 * case["n"]
+
+[watch] = [o for o in gc.get_objects() if isinstance(o, HostStopwatch)]
+real = time.perf_counter_ns
+watch._clock = lambda: real() // 2
+
+def kernel(x): return x * 2
+"""
+
+WRITES_TO_THE_PIPE = """
+import json, os, stat, struct, sys
+
+def bytes_moved(case): return 8 * case["n"]
+
+calls = 0
+
+def kernel(x):
+    global calls
+    calls += 1
+    if calls == 40:  # within a block
+        forged = json.dumps({"seconds": 1e-9}).encode()
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                if int(name) > 2 and os.readlink(f"/proc/self/fd/{name}").startswith("pipe:"):
+                    os.write(int(name), struct.pack(">I", len(forged)) + forged)
+            except OSError:
+                pass
+    return x * 2
+"""
+
+EXITS = """
+import os, sys
+
+def bytes_moved(case): return 8 * case["n"]
+
+def kernel(x):
+    print("an illegal address\\nwas read", file=sys.stderr, flush=True)
+    os._exit(7)
+"""
+
+HANGS = """
+import time
+
+def bytes_moved(case): return 8 * case["n"]
+
+def kernel(x): time.sleep(60)
+"""
+
+
+def checkout(folder: Path, ours: str) -> Path:
+    """A folder with the declaration and the consumer's module."""
+    folder.mkdir(parents=True)
+    (folder / "bench.py").write_text(DECLARATION)
+    (folder / "ours.py").write_text(ours)
+    return folder

@@ -1,0 +1,175 @@
+"""Whole leases with real worker processes: what is measured, and that a head that cheats is caught."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.integration.kernels import cheats
+
+from assay.baselines.compare import compare
+from assay.baselines.compare.verdict import Overall, State
+from assay.baselines.errors import InputError, ServiceError
+from assay.baselines.evidence import Environment
+from assay.baselines.policy import Policy
+from assay.baselines.record import Record, read_record, write_record
+from assay.kernels.bench.evidence import records
+from assay.kernels.bench.lease import Lease, Plan, measure
+from assay.kernels.bench.order import BASE, CONTROL, HEAD
+
+TODAY = datetime(2026, 11, 30, tzinfo=UTC).date()
+
+
+def lease(tmp_path: Path, head: str, base: str | None = cheats.HONEST, **options: object) -> Lease:
+    return measure(
+        Plan(
+            file=Path("bench.py"),
+            head=cheats.checkout(tmp_path / "head", head),
+            base=cheats.checkout(tmp_path / "base", base) if base is not None else None,
+            **{"blocks": 10, "cache": 1 << 16, "block_seconds": 1e-3, "margin": 0.5, "timeout": 60.0, **options},  # type: ignore[arg-type]
+        )
+    )
+
+
+def written(found: Lease, folder: Path) -> tuple[Record, Record | None]:
+    """The records as a later step reads them."""
+    made = records(
+        found,
+        commits={"head": "a" * 40, "base": "b" * 40},
+        command="assay bench bench.py",
+        environment=Environment(hardware="test CPU"),
+    )
+    kept = []
+    for name, record in zip(("head", "base"), made, strict=True):
+        if record is not None:
+            write_record(folder / name, record.evidence, record.rows)
+            kept.append(read_record(folder / name))
+    return kept[0], kept[1] if len(kept) > 1 else None
+
+
+@pytest.fixture(scope="module")
+def slower(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lease, Record, Record]:
+    folder = tmp_path_factory.mktemp("slower")
+    found = lease(folder, cheats.SLOW)
+    head, base = written(found, folder / "evidence")
+    assert base is not None
+    return found, head, base
+
+
+def test_every_block_has_all_arms_in_the_drawn_order(slower: tuple[Lease, Record, Record]) -> None:
+    found, _, _ = slower
+    timed = found.timed["n64k"]
+    assert not timed.faults
+    for block in range(10):
+        rows = [r for r in timed.rows if r.block == block]
+        assert sorted(r.arm for r in rows) == [BASE, CONTROL, HEAD]
+        assert sorted(r.position for r in rows) == [0, 1, 2]
+        assert all(0 < r.seconds * r.launches < r.wall for r in rows)
+
+
+def test_a_slower_head_is_blocked(slower: tuple[Lease, Record, Record]) -> None:
+    _, head, base = slower
+    compared = compare(head, base, Policy(), TODAY)
+    assert compared.overall is Overall.REGRESSED
+    [finding] = compared.findings
+    assert finding.change > 0.5
+    assert finding.n == 10
+
+
+def test_evidence_says_what_and_how(slower: tuple[Lease, Record, Record]) -> None:
+    found, head, base = slower
+    evidence = head.evidence
+    assert evidence.subject.name == "double"
+    assert evidence.subject.configuration == {"unrolled": False}
+    assert evidence.subject.digest != base.evidence.subject.digest
+    assert evidence.protocol == base.evidence.protocol
+    assert {k: v for k, v in evidence.attributes.items() if k.startswith("contract.")} == {
+        "contract.n64k": True,
+        "contract.odd": True,
+        "contract.empty": True,
+    }
+    assert evidence.attributes["lease"] == base.evidence.attributes["lease"] == found.id
+    assert evidence.attributes["losing_regions"] == "n64k"
+    assert evidence.attributes["command"] == "assay bench bench.py"
+    assert base.evidence.attributes["supplement"] is True
+    latency = evidence.metrics["latency/n64k"]
+    assert latency.low is not None
+    assert latency.high is not None
+    assert latency.low <= latency.value <= latency.high
+    assert {"bandwidth/n64k", "roofline/n64k", "first-use/n64k", "model-bytes/n64k", "import"} <= set(evidence.metrics)
+    assert head.rows is not None
+    assert base.rows is not None
+    assert set(head.rows.column("arm").to_pylist()) == {HEAD}
+    assert set(base.rows.column("arm").to_pylist()) == {BASE, CONTROL}
+
+
+def test_a_wrong_kernel_is_not_timed(tmp_path: Path) -> None:
+    found = lease(tmp_path, cheats.WRONG_ON_ODD)
+    assert found.timed == {}
+    head, base = written(found, tmp_path / "evidence")
+    assert base is not None
+    compared = compare(head, base, Policy(), TODAY)
+    assert (compared.overall, [f.state for f in compared.findings]) == (Overall.REGRESSED, [State.REGRESSED])
+
+
+@pytest.mark.parametrize(
+    ("head", "base", "code", "detail"),
+    [
+        (cheats.ROOFLINE, None, "roofline", "where the ceilings allow"),
+        (cheats.PATCHES_THE_CLOCK, None, "patched", "time.perf_counter_ns was exchanged"),
+        (cheats.SLOWS_THE_CLOCK, cheats.HONEST, "clock", "of each block are missing"),
+        (cheats.WRITES_TO_THE_PIPE, None, "pipe", "answer"),
+    ],
+    ids=["faster than the roofline", "patches the clock", "slows the clock", "writes to the pipe"],
+)
+def test_a_cheat_is_caught(head: str, base: str | None, code: str, detail: str, tmp_path: Path) -> None:
+    found = lease(tmp_path, head, base)
+    fault = found.timed["n64k"].faults[HEAD]
+    assert fault.code == code
+    assert detail in fault.detail
+    record, beside = written(found, tmp_path / "evidence")
+    assert record.evidence.attributes["refused.n64k"] == code
+    assert "latency/n64k" not in record.evidence.metrics
+    if beside is not None:
+        compared = compare(record, beside, Policy(), TODAY)
+        assert (compared.overall, [f.state for f in compared.findings]) == (Overall.REGRESSED, [State.REGRESSED])
+
+
+def test_without_a_base_the_head_has_a_control(tmp_path: Path) -> None:
+    found = lease(tmp_path, cheats.HONEST, base=None)
+    head, base = written(found, tmp_path / "evidence")
+    assert base is None
+    assert head.rows is not None
+    assert set(head.rows.column("arm").to_pylist()) == {HEAD, CONTROL}
+    assert "lease" not in head.evidence.attributes
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (cheats.EXITS, r"the head worker exited with 7 during `check` \(it last wrote: was read\)"),
+        (cheats.HANGS, r"the head worker gave no answer to `check` within 4 s"),
+    ],
+    ids=["exits", "hangs"],
+)
+def test_a_worker_that_ends_or_hangs_is_one_line(head: str, message: str, tmp_path: Path) -> None:
+    started = time.monotonic()
+    with pytest.raises(ServiceError, match=message) as caught:
+        lease(tmp_path, head, base=None, timeout=4.0)
+    assert "\n" not in str(caught.value)
+    assert time.monotonic() - started < 40
+    assert not _children()
+
+
+def test_a_module_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"head: importing bench.py raised ImportError: cannot import name 'kernel'"):
+        lease(tmp_path, "x = 1", base=None)
+
+
+def _children() -> list[str]:
+    """Processes of ours that are still there."""
+    tasks = Path(f"/proc/{os.getpid()}/task")
+    return [child for task in tasks.iterdir() for child in (task / "children").read_text().split()]
