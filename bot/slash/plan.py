@@ -26,7 +26,16 @@ from assay.bot.slash.operations import (
     SlashOperation,
 )
 from assay.bot.slash.snapshot import CommandSnapshot
-from assay.bot.slash.verbs import BY_NAME, WORKFLOW_OF_REFRESH, Command, allowed, estimate, understand
+from assay.bot.slash.verbs import (
+    BY_NAME,
+    WORKFLOW_OF_REFRESH,
+    Command,
+    allowed,
+    estimate,
+    looks,
+    needed,
+    understand,
+)
 
 
 def plan(seen: CommandSnapshot) -> list[SlashOperation]:
@@ -49,9 +58,9 @@ def plan(seen: CommandSnapshot) -> list[SlashOperation]:
         return _refused(seen, replies.bad_line(str(error), BY_NAME.get(verb)))
     if not allowed(command, seen.permission):
         return _refused(seen, replies.denied(command, seen.permission))
-    if not seen.open:
+    if not seen.open and needed(command) != "read":
         return _refused(seen, replies.closed())
-    if problem:
+    if problem and ("budget" in looks(command) or command.verb.name == "accept"):
         return _refused(seen, replies.bad_policy(problem, seen.default_branch))
     return [React(seen.comment, "eyes"), *_act(seen, command, configuration)]
 

@@ -144,6 +144,8 @@ CASES: dict[str, CommandSnapshot] = {
     "hostile": seen("/assay evaluate $(reboot)`id`;::set-env name=x::y|@octocat<img>"),
     "denied": seen("/assay evaluate arc_easy", permission="read"),
     "closed": seen("/assay evaluate arc_easy", open=False),
+    "closed-status": seen("/assay status", open=False, permission="read"),
+    "bad-policy-cancel": seen("/assay cancel", configuration="gates: {}", runs=(RUNNING,)),
     "no-workflow": seen("/assay bench softmax"),
     "over-budget-of-pull": seen("/assay evaluate examples=4000", spent_pull=235.0),
     "over-budget-of-user": seen("/assay evaluate arc_easy examples=2000", spent_user=1195.0),
