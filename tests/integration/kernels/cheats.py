@@ -30,7 +30,7 @@ SLOW = """
 def bytes_moved(case): return 8 * case["n"]
 
 def kernel(x):
-    for _ in range(4):
+    for _ in range(12):
         y = x * 2
     return y
 """

@@ -75,7 +75,7 @@ def test_a_slower_head_is_blocked(slower: tuple[Lease, Record, Record]) -> None:
     compared = compare(head, base, Policy(), TODAY)
     assert compared.overall is Overall.REGRESSED
     [finding] = compared.findings
-    assert finding.change > 0.5
+    assert finding.change > 1
     assert finding.n == 10
 
 
