@@ -232,7 +232,8 @@ def _void(base: pa.Table, measured: Sequence[Measured], policy: Policy) -> str:
     adjusted = holm([min(1.0, 2 * min(c.p_slower, c.p_faster)) for _, c in known])
     for ((case, _, _, _, limits), control), p in zip(known, adjusted, strict=True):
         if p < policy.alpha and abs(control.change) > limits.margin / 2:
-            return f"{case[:60]}: base against itself moved by {100 * control.change:+.1f}%"
+            moved = f"{100 * control.change:+.1f}".replace("-", "−")
+            return f"{case[:60]}: base against itself moved by {moved}%"
     return ""
 
 
@@ -242,10 +243,10 @@ def _facts(base: pa.Table, measured: Sequence[Measured], policy: Policy) -> list
     if not controls:
         return []
     worst = max(controls, key=lambda c: abs(c.change))
-    return [
-        f"Control, base against itself in the same blocks: at most {100 * worst.change:+.1f}% "
-        f"({100 * worst.low:+.1f}, {100 * worst.high:+.1f})".replace("-", "−")
-    ]
+    change, low, high = (
+        f"{round(100 * x, 1) + 0.0:+.1f}".replace("-", "−") for x in (worst.change, worst.low, worst.high)
+    )
+    return [f"Control, base against itself in the same blocks: at most {change}% ({low}, {high})"]
 
 
 def _judge(measured: Sequence[Measured], policy: Policy, today: date, *, void: bool) -> list[Finding]:
@@ -292,7 +293,7 @@ def _judge(measured: Sequence[Measured], policy: Policy, today: date, *, void: b
             margin=limits.margin,
             one_sided=state is State.EQUIVALENT and not inside_low,
             needed=needed,
-            detectable=detectable(c, limits.threshold, policy.alpha, policy.power),
+            detectable=None if void else detectable(c, limits.threshold, policy.alpha, policy.power),
             advisory=not c.paired,
         )
         if state is State.REGRESSED:

@@ -67,7 +67,10 @@ def headline(result: Result) -> str:
             return "Not timed: the contract fails on main too"
         case Overall.INCONCLUSIVE:
             open_ = [f for f in timed if f.state is State.INCONCLUSIVE]
-            return f"Ambiguous on {_of(open_, timed)}: these blocks cannot tell" if open_ else "Ambiguous: see below"
+            if open_:
+                return f"Ambiguous on {_of(open_, timed)}: these blocks cannot tell"
+            lost = [f for f in findings if f.state is State.INCONCLUSIVE]
+            return f"No verdict on {_cases(lost)}: main's side cannot be used"
         case Overall.NO_BASELINE:
             return "No speed to compare with: main fails its contract"
         case _:
@@ -126,8 +129,10 @@ def verdict_words(f: Finding) -> str:
         case State.EQUIVALENT:
             return f"{'not slower by more than' if f.one_sided else 'same within'} {100 * f.margin:g}%"
         case State.INCONCLUSIVE:
+            if f.detectable is None:
+                return "void"
             if f.needed is None:
-                return "ambiguous: no number of blocks would decide a change like this"
+                return "ambiguous: too near the margin for any number of blocks"
             return f"ambiguous: about {text.about(f.needed)} blocks would decide"
 
 
@@ -187,17 +192,21 @@ def _lead(result: Result, comparison: Comparison, timed: Sequence[Finding]) -> s
     if not timed:
         return "Nothing was timed."
     most = max(timed, key=lambda f: f.drop)
-    return f"{_moved(most)}{f' The other {len(timed) - 1} changed less, or got faster.' if len(timed) > 1 else ''}"
+    others = {1: "", 2: " The other changed less, or got faster."}.get(
+        len(timed), f" The other {len(timed) - 1} changed less, or got faster."
+    )
+    return f"{_moved(most)}{others}"
 
 
 def _moved(f: Finding) -> str:
     moved = abs(100 * f.change)
-    verb = f"got {moved:.1f}% {'slower' if f.change > 0 else 'faster'}" if round(moved, 1) else "stayed as it was"
     interval = f"95% interval {text.signed(100 * f.low, 1)} to {text.signed(100 * f.high, 1)}%"
-    return (
-        f"**{text.plain(f.task, 60)}** {verb}, from {_time(f.base)} to {_time(f.head)} "
-        f"({interval}, {text.plural(f.n, 'block')})."
+    verb = (
+        f"got {moved:.1f}% {'slower' if f.change > 0 else 'faster'}, from {_time(f.base)} to {_time(f.head)}"
+        if round(moved, 1)
+        else f"stayed at {_time(f.head)}"
     )
+    return f"**{text.plain(f.task, 60)}** {verb} ({interval}, {text.plural(f.n, 'block')})."
 
 
 def _fault(f: Finding, result: Result) -> str:
@@ -248,7 +257,8 @@ def _how(result: Result, room: Room) -> list[str]:
         return []
     evidence = result.head
     backend = f" ({text.plain(evidence.subject.backend, 40)})" if evidence.subject.backend else ""
-    facts = [f"{text.plain(evidence.subject.name, 80)}{backend}"]
+    beside = result.base.provenance.commit if result.base is not None and result.baseline is None else None
+    facts = [f"{text.plain(evidence.subject.name, 80)}{backend}{f', against `{beside[:12]}`' if beside else ''}"]
     environment = evidence.environment
     machine = [
         environment.hardware,
@@ -271,6 +281,8 @@ def _how(result: Result, room: Room) -> list[str]:
 def _tests(result: Result, comparison: Comparison) -> str:
     """The statistics in one sentence."""
     size = comparison.hypotheses.get("all", 0)
+    if not size:
+        return "Nothing was timed: the contract comes first"
     paired = result.base is not None and result.head is not None
     lease = paired and result.head is not None and result.head.attributes.get(LEASE)
     together = bool(lease) and result.base is not None and result.base.attributes.get(LEASE) == lease
