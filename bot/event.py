@@ -34,3 +34,9 @@ def name_of(payload: Mapping[str, Any]) -> str:
     if isinstance(payload.get("comment"), dict) and isinstance(payload.get("issue"), dict):
         return "issue_comment"
     return ""
+
+
+def title_of(payload: Mapping[str, Any]) -> str:
+    """The title of the run that a `workflow_run` event is about, which names the command of a dispatched one."""
+    run = payload.get("workflow_run")
+    return str(run.get("display_title") or "") if isinstance(run, dict) else ""

@@ -75,22 +75,30 @@ def plan(snapshot: Snapshot, records: Mapping[str, Record]) -> Plan:
     mine = [r for r in results if r.run_id in sharing] or results
     outcome = overall(mine)
     conclusion, exit_code = conclude(outcome, block_inconclusive=configuration.gate.on_inconclusive == "block")
-    operations.append(_closing(snapshot, mine, conclusion))
+    if not snapshot.check_elsewhere:
+        operations.append(_closing(snapshot, mine, conclusion))
     operations += ended(snapshot, unmarked(title(mine)))
     summary = render(results, None, SUMMARY_BUDGET, flips=configuration.comment.flips)
     operations.append(WriteSummary(summary + _below(milestones)))
     return Plan(operations, outcome, conclusion, exit_code, results)
 
 
-def together(plans: Sequence[Plan]) -> list[Plan]:
-    """The plans of pull requests that share a head: it has one check, which the worst of them closes."""
-    closing = [p for p in plans if any(isinstance(o, CloseCheck) for o in p.operations)]
+def together(found: Sequence[tuple[Snapshot, Mapping[str, Record]]]) -> list[tuple[Snapshot, Plan]]:
+    """The plans of pull requests that share a head, each with its snapshot: the head has one check, which the worst of
+    them closes, and the snapshots of the others say so."""
+    planned = [(snapshot, plan(snapshot, records)) for snapshot, records in found]
+    closing = [p for _, p in planned if any(isinstance(o, CloseCheck) for o in p.operations)]
     if len(closing) < 2:
-        return list(plans)
+        return planned
     worst = max(closing, key=lambda p: error_rank(p.overall) if p.overall is not None else -1)
     return [
-        p if p is worst else replace(p, operations=[o for o in p.operations if not isinstance(o, CloseCheck)])
-        for p in plans
+        (snapshot, p)
+        if p is worst
+        else (
+            snapshot.model_copy(update={"check_elsewhere": True}),
+            replace(p, operations=[o for o in p.operations if not isinstance(o, CloseCheck)]),
+        )
+        for snapshot, p in planned
     ]
 
 

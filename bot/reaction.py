@@ -14,7 +14,7 @@ from assay.baselines.record import Record
 from assay.bot.measuring import own_check
 from assay.bot.observe import MAX_ARTIFACT_BYTES, History, observe
 from assay.bot.perform import perform
-from assay.bot.plan import Plan, plan, together
+from assay.bot.plan import Plan, together
 from assay.bot.snapshot import EventFacts, Snapshot
 
 ROUNDS = 4
@@ -56,14 +56,14 @@ def react(
             seen = observe(
                 facts, repository, ledger, history, store / str(turn), check_name=check_name, max_bytes=max_bytes
             )
-            plans = together([plan(snapshot, records) for snapshot, records in seen])
+            plans = together(seen)
         except Exception as error:
             _give_up(facts, repository, check_name, error)
             raise
-        answers = [Answer(s.pull.number if s.pull else None, p) for (s, _), p in zip(seen, plans, strict=True)]
+        answers = [Answer(s.pull.number if s.pull else None, p) for s, p in plans]
         failures, summaries = [], []
         moved = False
-        for (snapshot, records), planned in zip(seen, plans, strict=True):
+        for (snapshot, planned), (_, records) in zip(plans, seen, strict=True):
             if keep is not None:
                 keep(snapshot, records)
             try:

@@ -155,6 +155,8 @@ class Snapshot(Strict):
     """Whether that check has a conclusion already."""
     check_runs: tuple[int, ...] = Field(default=(), strict=False)
     """Runs at the head that report under the same check name. GitHub requires a check by its name and shows the newest."""
+    check_elsewhere: bool = False
+    """Whether another pull request with the same head closes the check, as the one with the worse verdict."""
     check_name: str = "assay"
     accepted: tuple[AcceptedFacts, ...] = Field(default=(), strict=False)
     """Regressions that people accepted by a command, beside those of the policy."""

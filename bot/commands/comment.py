@@ -73,10 +73,10 @@ def comment(
     its base branch. A blocked pull request is shown by its check; this command then still exits 0.
     """
     from assay.baselines.ledger.history import history
-    from assay.bot.event import read_event
+    from assay.bot.event import read_event, title_of
     from assay.bot.github import GitHub
     from assay.bot.observe import event_facts, observe, save
-    from assay.bot.plan import plan, together
+    from assay.bot.plan import together
     from assay.bot.reaction import Answer, react
     from assay.bot.simulation import describe
     from assay.bot.slash.route import check_name as check_name_of
@@ -94,8 +94,7 @@ def comment(
     repository_facts = payload.get("repository")
     github.remember(repository_facts)
     github.remember_run(payload.get("workflow_run"))
-    title = str(dict(payload.get("workflow_run") or {}).get("display_title") or "")  # type: ignore[call-overload]
-    facts, verb = redirect(facts, title, github)
+    facts, verb = redirect(facts, title_of(payload), github)
     check_name = check_name_of(verb) if verb else check_name
     shelf = place.ledger(public=isinstance(repository_facts, dict) and repository_facts.get("private") is False)
     with tempfile.TemporaryDirectory(prefix="assay-") as folder:
@@ -103,9 +102,9 @@ def comment(
             found = observe(
                 facts, github, shelf, lambda sha: history(github.repository, sha), Path(folder), check_name=check_name
             )
-            plans = together([plan(seen, records) for seen, records in found])
-            answers = [Answer(s.pull.number if s.pull else None, p) for (s, _), p in zip(found, plans, strict=True)]
-            for (seen, records), planned in zip(found, plans, strict=True):
+            plans = together(found)
+            answers = [Answer(s.pull.number if s.pull else None, p) for s, p in plans]
+            for (seen, planned), (_, records) in zip(plans, found, strict=True):
                 keep(seen, records)
                 click.echo(describe(planned))
         else:

@@ -30,10 +30,11 @@ def simulate(event: Path | None, snapshot: Path) -> None:
     """
     if not snapshot.is_file():
         raise InputError(f"{snapshot} is no file: give the snapshot.json that a run saved.")
-    from assay.bot.event import name_of, read_event
+    from assay.bot.event import name_of, read_event, title_of
     from assay.bot.observe import event_facts, load
     from assay.bot.plan import plan
     from assay.bot.simulation import describe
+    from assay.bot.slash.route import routed
 
     payload = read_event(event) if event is not None else None
     name = name_of(payload) if payload is not None else ""
@@ -45,7 +46,7 @@ def simulate(event: Path | None, snapshot: Path) -> None:
         return
     seen, records = load(snapshot)
     if payload is not None:
-        seen = seen.model_copy(update={"event": event_facts(name, payload)})
+        seen = seen.model_copy(update={"event": routed(event_facts(name, payload), title_of(payload), seen)})
     click.echo(describe(plan(seen, records)))
 
 
