@@ -1,6 +1,5 @@
-"""A consumer's repository with a published baseline, on a GitHub of its own for each test module."""
+"""A GitHub of its own for each test. What needs a consumer with a published baseline imports it: act takes its time."""
 
-from tests.loopback.consumer_fixtures import _fresh_cache, act_is_there, consumer, github
-from tests.loopback.fixtures import github_description
+from tests.loopback.fixtures import github_description, loopback
 
-__all__ = ["_fresh_cache", "act_is_there", "consumer", "github", "github_description"]
+__all__ = ["github_description", "loopback"]

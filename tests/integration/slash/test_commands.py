@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from tests.loopback.consumer import Consumer, names
+from tests.loopback.consumer_fixtures import _fresh_cache, act_is_there, consumer, github
+
+__all__ = ["_fresh_cache", "act_is_there", "consumer", "github"]
 
 
 def test_evaluate_is_acknowledged_pinned_run_and_reported(consumer: Consumer) -> None:
@@ -53,18 +56,12 @@ def test_accepting_turns_the_check_green_and_every_report_says_so(consumer: Cons
 
 
 def test_refusals_are_said(consumer: Consumer) -> None:
+    """Every refusal's words are golden files; these go the whole way, and the last is no command."""
     number = consumer.pull("refused", broke=28, fixed=8)
     before = len(consumer.repo.dispatches)
-    for line, words in (
-        ("/assay evalute toy", "did you mean evaluate?"),
-        ("/assay evaluate $(reboot)", "is no name"),
-        ("/assay bench softmax", "which main does not have"),
-        ("/assay evaluate toy examples=1000000", "GPU minutes"),
-        ('/assay accept toy reason="open', "a quote is not closed"),
-    ):
-        consumer.say(number, line)
-        assert words in consumer.replies(number)[-1], line
-        assert consumer.reactions(number) == ["eyes", "confused"], line
+    consumer.say(number, "\u00a0/Assay\u00a0evaluate $(reboot)")
+    assert "is no name" in consumer.replies(number)[-1]
+    assert consumer.reactions(number) == ["eyes", "confused"]
     consumer.say(number, "/assay evaluate toy", author="stranger")
     assert "needs write permission" in consumer.replies(number)[-1]
     count = len(consumer.replies(number))

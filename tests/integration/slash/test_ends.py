@@ -14,12 +14,11 @@ from tests.integration.audits.place import settle
 from tests.integration.bot.stage import Stage, headline
 from tests.integration.slash.talk import COMMANDER, Talk
 from tests.loopback import Loopback, events
-from tests.loopback.fixtures import client, loopback
+from tests.loopback.fixtures import client
 
 from assay.baselines.errors import InputError
 from assay.bot.slash.route import verify
 
-__all__ = ["loopback"]
 DAY = (datetime.now(UTC).date() + timedelta(days=30)).isoformat()
 CAPSTONE = """\
 title: INT8 weights for the toy
