@@ -122,8 +122,15 @@ class Arm:
 
 
 def _quiet(scratch: Path) -> dict[str, str]:
-    """Environment that keeps workers out of each other's way: waiting threads sleep, compiled code is not shared."""
+    """Environment that keeps workers out of each other's way: waiting threads sleep, compiled code is not shared.
+
+    Memory that was freed stays with the process: else glibc gives large outputs back and maps them anew at every launch,
+    in some processes and not in others, and the page faults cost more than many kernels do.
+    """
     return {
+        "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+        "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
+        "MALLOC_TOP_PAD_": str(64 << 20),
         "OMP_WAIT_POLICY": "PASSIVE",
         "KMP_BLOCKTIME": "0",
         "PYTHONHASHSEED": "0",

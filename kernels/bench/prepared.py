@@ -75,6 +75,7 @@ class PreparedCase:
             if self._graph is not None:
                 seconds, _ = self.watch.burst([self._graph.replay])
             else:
+                self._outputs = []  # their memory is there for this block
                 seconds, self._outputs = self.watch.burst(self._calls())
         except SideWorkError as error:
             raise RefusedError("late-work", str(error)) from None
