@@ -12,8 +12,11 @@ import click
 from assay.bot.options import place_options
 
 if TYPE_CHECKING:
+    from assay.baselines.record import Record
     from assay.bot.objects import Pull
+    from assay.bot.slash.acceptance import Series
     from assay.bot.slash.snapshot import CommandSnapshot
+    from assay.bot.snapshot import Snapshot
     from assay.bot.sources import Place
 
 
@@ -67,6 +70,7 @@ def answer(event: Path, event_name: str, snapshot: Path | None, dry_run: bool, *
         lambda sha: history(github.repository, sha),
         lambda head: rebuild(head, where),
         checklist=lambda pull: checklist(pull, where),
+        compared=lambda pull: compared(pull, where),
         keep=keep,
         dry_run=dry_run,
     )
@@ -131,31 +135,53 @@ def rebuild(head_sha: str, place: Place) -> None:
 
 def checklist(pull: Pull, place: Place) -> str:
     """The milestones of a pull request as its report shows them; empty without a `capstone.yml` on its base branch."""
-    from assay.baselines.ledger.history import history
     from assay.bot.milestones.checklist import block
     from assay.bot.milestones.holdings import observe_capstone
-    from assay.bot.observe import observe
     from assay.bot.plan import plan
-    from assay.bot.slash.rebuilding import endings, unmeasured
+    from assay.bot.slash.rebuilding import unmeasured
 
-    github, ledger = place.github(), place.ledger()
-    capstone, kept = observe_capstone(github, ledger, pull.base_ref, pull.head_sha, {}, github.file_at)
+    github = place.github()
+    capstone, kept = observe_capstone(github, place.ledger(), pull.base_ref, pull.head_sha, {}, github.file_at)
     if capstone is None:
         return ""
-    for facts, check_name in endings(github, pull.head_sha)[:1]:
+    found = _measured(pull, place)
+    if found is None:
+        return block(unmeasured(github, pull, capstone), kept)
+    return block(*found, plan(*found).results)
+
+
+def compared(pull: Pull, place: Place) -> list[Series]:
+    """(task, metric) of everything that the reports of a pull request compare at its head."""
+    from assay.bot.plan import plan
+
+    found = _measured(pull, place)
+    results = plan(*found).results if found is not None else ()
+    return [
+        (f.task, f.metric) for r in results if r.comparison is not None for f in r.comparison.findings if not f.pooled
+    ]
+
+
+def _measured(pull: Pull, place: Place) -> tuple[Snapshot, dict[str, Record]] | None:
+    """What the report of a pull request is made of; None when nothing was measured at its head."""
+    from assay.baselines.ledger.history import history
+    from assay.bot.observe import observe
+    from assay.bot.slash.rebuilding import endings
+
+    github = place.github()
+    for facts, name in endings(github, pull.head_sha)[:1]:
         with tempfile.TemporaryDirectory(prefix="assay-") as folder:
             found = observe(
                 facts,
                 github,
-                ledger,
+                place.ledger(),
                 lambda sha: history(github.repository, sha),
                 Path(folder),
-                check_name=check_name,
+                check_name=name,
             )
-            for seen, records in found:
-                if seen.pull is not None and seen.pull.number == pull.number:
-                    return block(seen, records, plan(seen, records).results)
-    return block(unmeasured(github, pull, capstone), kept)
+        for seen, records in found:
+            if seen.pull is not None and seen.pull.number == pull.number:
+                return seen, records
+    return None
 
 
 def _place(options: dict[str, Any]) -> Place:

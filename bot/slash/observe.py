@@ -13,9 +13,10 @@ from assay.baselines.ledger.history import baseline
 from assay.bot.measuring import run_of
 from assay.bot.objects import Pull
 from assay.bot.slash import entries, replies
+from assay.bot.slash.acceptance import Series, meant, series_of
 from assay.bot.slash.line import BadLine, read_line
 from assay.bot.slash.snapshot import CommandSnapshot, RunFacts
-from assay.bot.slash.verbs import BY_NAME, Look, looks, understand
+from assay.bot.slash.verbs import BY_NAME, Command, Look, looks, understand
 
 CONFIGURATION = ".github/assay.yml"
 
@@ -51,12 +52,13 @@ def observe(
     history: Callable[[str], Iterable[str]],
     *,
     checklist: Callable[[Pull], str] = lambda _: "",
+    compared: Callable[[Pull], Iterable[Series]] = lambda _: (),
     now: datetime | None = None,
     identifier: str | None = None,
 ) -> CommandSnapshot:
     """A snapshot of what the command needs; a comment that is not for us costs no request.
 
-    `checklist` gives the milestones of a pull request as Markdown.
+    `checklist` gives the milestones of a pull request as Markdown, `compared` what its reports compare.
     """
     now = now or datetime.now(UTC)
     seen: dict[str, Any] = {
@@ -101,6 +103,8 @@ def observe(
             seen["accepted"] = entries.accepted(paths, read, now.date())
     if needed & {"baseline", "metrics"}:
         seen |= _baseline(repository, ledger, history, pull, metrics="metrics" in needed)
+    if "compared" in needed and meant(_wanted(str(facts["body"])), map(series_of, seen["metrics"] or ())) is None:
+        seen["compared"] = tuple(compared(pull))
     if "milestones" in needed:
         seen["milestones"] = checklist(pull)
     return CommandSnapshot(**seen)
@@ -108,11 +112,22 @@ def observe(
 
 def needs(body: str) -> frozenset[Look]:
     """What answering a command takes beyond the pull request, the policy and the permission; nothing for a bad line."""
+    command = _command(body)
+    return looks(command) if command is not None else frozenset()
+
+
+def _wanted(body: str) -> str:
+    """What an acceptance names."""
+    command = _command(body)
+    return command.arguments.get("task", "") if command is not None else ""
+
+
+def _command(body: str) -> Command | None:
     try:
         line = read_line(body, bare=frozenset(BY_NAME))
-        return looks(understand(line)) if line is not None else frozenset()
+        return understand(line) if line is not None else None
     except BadLine:
-        return frozenset()
+        return None
 
 
 def _answered(repository: Any, number: int, comment: int) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from datetime import date, timedelta
 
 from assay.baselines.config import Configuration, parse_configuration
 from assay.baselines.errors import InputError
-from assay.baselines.policy import matches
 from assay.bot.slash import replies
+from assay.bot.slash.acceptance import Series, meant, nearest, series_of
 from assay.bot.slash.entries import command_path, spent_path
 from assay.bot.slash.line import BadLine, Line, read_line
 from assay.bot.slash.operations import (
@@ -214,10 +213,10 @@ def _accept(seen: CommandSnapshot, command: Command, configuration: Configuratio
     expires, today = date.fromisoformat(arguments["expires"]), seen.now.date()
     if expires < today or expires > today + timedelta(days=days):
         return _no(seen, replies.bad_expiry(expires, today, days))
-    unknown = _unknown(arguments["task"], seen, configuration)
-    if unknown:
-        return _no(seen, unknown)
-    task, _, metric = arguments["task"].partition("/")
+    series, refusal = _meant(arguments["task"], seen, configuration)
+    if refusal:
+        return _no(seen, refusal)
+    task, metric = series
     entry = {
         "schema_version": 1,
         "id": seen.id,
@@ -242,22 +241,21 @@ def _accept(seen: CommandSnapshot, command: Command, configuration: Configuratio
     ]
 
 
-def _unknown(wanted: str, seen: CommandSnapshot, configuration: Configuration) -> str:
-    """The refusal when nothing of the baseline can ever be meant, else an empty text."""
-    if seen.metrics is None:  # the ledger could not be looked at: the report will show what the entry covers
-        return ""
-    if not seen.metrics:
-        return replies.nothing_to_accept(seen)
-    task, _, metric = wanted.partition("/")
+def _meant(wanted: str, seen: CommandSnapshot, configuration: Configuration) -> tuple[Series, str]:
+    """The task and metric to accept, and the refusal when nothing that is compared can ever be meant."""
     pools = ["pool", *(f"pool:{group}" for group in configuration.gate.family_groups())]
-    if not metric and (task in pools or (task.startswith("pool:") and seen.base_ref != seen.default_branch)):
-        return ""  # the groups of another base branch stand in a policy that was not looked at
-    measured = [m.partition("/") for m in seen.metrics]
-    if any(matches(t, [task]) and metric in ("", m) for t, _, m in measured):
-        return ""
-    known = [*(_tasks(seen) if not metric else seen.metrics), *pools]
-    near = difflib.get_close_matches(wanted, known, n=1)
-    return replies.unknown_task(wanted, near[0] if near else "")
+    # The groups of another base branch stand in a policy that was not looked at.
+    elsewhere = wanted.startswith("pool:") and seen.base_ref != seen.default_branch
+    if "/" not in wanted and (wanted in pools or elsewhere):
+        return (wanted, ""), ""
+    known = [*map(series_of, seen.metrics or ()), *seen.compared]
+    found = meant(wanted, known)
+    if found is not None:
+        return found, ""
+    if seen.metrics is None:  # the ledger could not be looked at: the report will show what the entry covers
+        return series_of(wanted), ""
+    refusal = replies.unknown_task(wanted, nearest(wanted, known, pools)) if known else replies.nothing_to_accept(seen)
+    return ("", ""), refusal
 
 
 def _answer(seen: CommandSnapshot, text: str) -> list[SlashOperation]:

@@ -157,7 +157,7 @@ def bad_expiry(expires: date, today: date, days: int) -> str:
 
 def unknown_task(wanted: str, near: str) -> str:
     hint = f"; did you mean {plain(near, 120)}?" if near else "."
-    return f"The baseline of this pull request has no `{code(wanted, 120)}`, so that nothing was accepted{hint}"
+    return f"This pull request is not compared on `{code(wanted, 120)}`, so that nothing was accepted{hint}"
 
 
 def nothing_to_accept(seen: CommandSnapshot) -> str:

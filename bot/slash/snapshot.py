@@ -80,6 +80,9 @@ class CommandSnapshot(Strict):
     """Tag of the nearest publication; empty when there is none."""
     metrics: tuple[str, ...] | None = Field(None, strict=False)
     """`task/metric` of everything that the baseline measured; None when it could not be looked at."""
+    compared: tuple[tuple[str, str], ...] = Field(default=(), strict=False)
+    """(task, metric) of what the reports at the head compare, where an acceptance names nothing that the baseline measured:
+    other kinds of evidence, and what is measured beside its base."""
     milestones: str = ""
     """The checklist as Markdown; empty when the base branch has no `capstone.yml`."""
     answered: bool = False

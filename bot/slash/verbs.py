@@ -14,8 +14,9 @@ from assay.bot.slash.values import commit, day, milliseconds, name, names, point
 Permission = Literal["read", "write", "admin"]
 RANK = {"none": 0, "read": 1, "triage": 1, "write": 2, "maintain": 2, "admin": 3}
 
-Look = Literal["budget", "workflows", "runs", "accepted", "baseline", "metrics", "push", "milestones"]
-"""budget: the journal's list; metrics: those of the baseline; push: since when the head is the head."""
+Look = Literal["budget", "workflows", "runs", "accepted", "baseline", "metrics", "compared", "push", "milestones"]
+"""budget: the journal's list; metrics: those of the baseline; compared: what the reports at the head compare; push: since when
+the head is the head."""
 STARTING: frozenset[Look] = frozenset({"budget", "workflows", "push"})
 """What a verb with a workflow looks at."""
 UNKNOWN_TASKS = 3
@@ -181,7 +182,7 @@ VERBS: tuple[Verb, ...] = (
             Argument("expires", "last day on which it holds", required=True, read=day),
             Argument("up-to", "largest drop in points that it covers", read=points),
         ),
-        looks=frozenset({"metrics"}),
+        looks=frozenset({"metrics", "compared"}),
         example='/assay accept hellaswag reason="INT4 ships to 4 GB phones" expires=2027-01-31',
     ),
     Verb("milestones", "show the capstone's checklist", permission="read", looks=frozenset({"milestones"})),

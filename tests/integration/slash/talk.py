@@ -14,7 +14,7 @@ from tests.loopback.fixtures import REPOSITORY, client, ledger
 
 from assay.baselines.ledger import Ledger
 from assay.baselines.ledger.history import history
-from assay.bot.commands.command import checklist, rebuild
+from assay.bot.commands.command import checklist, compared, rebuild
 from assay.bot.github import GitHub
 from assay.bot.observe import event_facts
 from assay.bot.reaction import react
@@ -71,6 +71,7 @@ class Talk:
                 partial(history, bot.repository),
                 lambda head: rebuild(head, self.place),
                 checklist=lambda pull: checklist(pull, self.place),
+                compared=lambda pull: compared(pull, self.place),
                 pause=lambda _: None,
             )
         )

@@ -161,6 +161,16 @@ CASES: dict[str, CommandSnapshot] = {
         '/assay accept hellaswag/acc_nrom reason="INT4 ships" expires=2027-01-31',
         metrics=("hellaswag/acc", "hellaswag/acc_norm", "mmlu/acc"),
     ),
+    "accept-kernel": seen(
+        '/assay accept c4096/latency reason="it fuses two" expires=2027-01-31',
+        metrics=(),
+        compared=(("c4096", "latency"), ("c1024", "latency")),
+    ),
+    "accept-unknown-kernel": seen(
+        '/assay accept c4960 reason="it fuses two" expires=2027-01-31',
+        metrics=("mmlu/acc",),
+        compared=(("c4096", "latency"),),
+    ),
     "accept-nothing-published": seen('/assay accept hellaswag reason="INT4 ships" expires=2027-01-31', metrics=()),
     "pushed-after": seen("/assay evaluate arc_easy", commented=COMMENTED, pushed=COMMENTED + timedelta(seconds=2)),
     "pushed-in-the-same-second": seen("/assay evaluate arc_easy", commented=COMMENTED, pushed=COMMENTED),
