@@ -23,7 +23,7 @@ KEYS = sorted({a.name for verb in VERBS for a in verb.arguments} | {"sha", "verb
 def one_input(data: bytes) -> None:
     """Hold the properties against one input."""
     given = atheris.FuzzedDataProvider(data)
-    kind, verb = given.ConsumeIntInRange(0, 3), NAMES[given.ConsumeIntInRange(0, len(NAMES) - 1)]
+    kind, verb = given.ConsumeIntInRange(0, 4), NAMES[given.ConsumeIntInRange(0, len(NAMES) - 1)]
     if kind == 0:
         line_holds(given.ConsumeUnicodeNoSurrogates(1200))
     elif kind == 1:
@@ -33,6 +33,9 @@ def one_input(data: bytes) -> None:
             (KEYS[given.ConsumeIntInRange(0, len(KEYS) - 1)], given.ConsumeUnicodeNoSurrogates(200)) for _ in range(3)
         ]
         outputs_hold(verb, dict(pairs))
+    elif kind == 3:
+        task, reason, limit = (given.ConsumeUnicodeNoSurrogates(n) for n in (60, 60, 8))
+        line_holds(f'/assay accept {task} reason="{reason}" expires=2027-01-31 up-to={limit}')
     else:
         try:
             arguments = json.loads(given.ConsumeUnicodeNoSurrogates(1200))

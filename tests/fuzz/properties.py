@@ -11,9 +11,10 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from assay.bot.slash.entries import Dispatched
+from assay.bot.slash.entries import Dispatched, as_policy
 from assay.bot.slash.line import BadLine, addressed, read_line
 from assay.bot.slash.outputs import outputs_of
+from assay.bot.slash.snapshot import AcceptedFacts
 from assay.bot.slash.verbs import BY_NAME, carried, understand
 
 HEAD = "4f2c9e1d0b7a" + "5" * 28
@@ -47,11 +48,34 @@ def line_holds(body: str) -> None:
     known = {a.name for a in command.verb.arguments}
     assert set(command.arguments) <= known
     assert all(a.name in command.arguments for a in command.verb.arguments if a.required)
+    if command.verb.name == "accept":
+        acceptance_holds(command.arguments)
     if command.verb.workflow:
         sent = {k: v for k, v in command.arguments.items() if v and k != "head"}
         assert all(INERT.fullmatch(value) for value in sent.values())
         assert carried(command.verb.name, sent), "what the parser gives is what verify takes"
         outputs_hold(command.verb.name, sent)
+
+
+def acceptance_holds(arguments: Mapping[str, str]) -> None:
+    """What is written down of an acceptance is read again, and the policy can hold it: else it would cover nothing."""
+    facts = AcceptedFacts.model_validate_json(
+        json.dumps(
+            {
+                "id": ENTRY["id"],
+                "task": arguments["task"].partition("/")[0],
+                "metric": arguments["task"].partition("/")[2],
+                "reason": arguments["reason"],
+                "by": "ada",
+                "expires": arguments["expires"],
+                "up_to": arguments.get("up-to", ""),
+                "pull": 7,
+                "created": ENTRY["created"],
+            }
+        )
+    )
+    [entry] = as_policy([facts])
+    assert entry.expires.isoformat() == arguments["expires"]
 
 
 def outputs_hold(verb: str, arguments: Mapping[str, object]) -> None:

@@ -50,6 +50,7 @@ def test_bad_lines(text: str) -> None:
         read_line(text)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_is_read_or_refused(text: str) -> None:
     why = ""
@@ -60,6 +61,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     assert "\n" not in why
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.text(
@@ -72,7 +74,7 @@ def test_quoted_words_survive(words: list[str]) -> None:
     assert [word for word, _ in split(" ".join(f'"{w}"' for w in words))] == words
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.sampled_from([v.name for v in VERBS]), st.text(max_size=200))
 def test_nothing_that_was_written_leaves_the_json_of_a_dispatch(verb: str, text: str) -> None:
     """Whatever is dispatched or recorded is a name, a number, a day, or one JSON text that reads back; replies are inert."""
@@ -103,6 +105,16 @@ def test_nothing_that_was_written_leaves_the_json_of_a_dispatch(verb: str, text:
 )
 def test_properties_of_lines(body: str) -> None:
     line_holds(body)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(alphabet="ab/*:.é", max_size=8),
+    st.text(max_size=20),
+    st.sampled_from(["", " up-to=3", " up-to=100", " up-to=0"]),
+)
+def test_an_acceptance_is_read_again(task: str, reason: str, limit: str) -> None:
+    line_holds(f"/assay accept {task} reason='{reason}' expires=2027-01-31{limit}")
 
 
 @settings(max_examples=200, deadline=None)
