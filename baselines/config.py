@@ -48,6 +48,19 @@ class CommandSettings(Setting):
     )
 
 
+class RetentionSettings(Setting):
+    """Which publications `assay baseline prune` keeps, of each branch and kind; with both rules, what either keeps.
+
+    Without a rule nothing is ever removed. The newest publication, what an open pull request is compared with, and what a
+    capstone's milestones link to are kept by any rule.
+    """
+
+    keep: Annotated[int, Field(ge=1, le=100_000)] | None = Field(None, description="So many newest ones are kept.")
+    max_age_days: Annotated[int, Field(ge=0, le=36_500)] | None = Field(
+        None, description="What is at most so many days old is kept."
+    )
+
+
 class Configuration(Setting):
     """The whole of `assay.yml`."""
 
@@ -55,6 +68,9 @@ class Configuration(Setting):
     gate: Policy = Field(default_factory=lambda: Policy(), description="What a change must satisfy.")
     commands: CommandSettings = Field(
         default_factory=lambda: CommandSettings(), description="Slash commands: budgets and limits."
+    )
+    retention: RetentionSettings = Field(
+        default_factory=lambda: RetentionSettings(), description="Which publications the nightly workflow keeps."
     )
     comment: CommentSettings = Field(default_factory=lambda: CommentSettings(), description="How results are shown.")
 

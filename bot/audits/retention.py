@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -28,11 +28,13 @@ def choose(
     *,
     keep: int | None = None,
     max_age: timedelta | None = None,
+    linked: Container[str] = frozenset(),
 ) -> list[Choice]:
     """One choice for each publication, newest first within its branch and kind.
 
     `keep` newest of each branch and kind stay, and so does what is younger than `max_age`; what neither keeps goes.
-    Always kept: the newest, what `needed` names (tag -> open pull requests), and what has no known age.
+    Always kept: the newest, what `needed` names (tag -> open pull requests), the tags that a capstone's milestones have
+    `linked`, and what has no known age.
     Raises `InputError` when no policy is given.
     """
     if keep is None and max_age is None:
@@ -44,7 +46,7 @@ def choose(
         before = ordered[i - 1] if i else None
         same = before is not None and (before.branch, before.kind) == (publication.branch, publication.kind)
         rank = rank + 1 if same else 0
-        choices.append(_choice(publication, rank, needed.get(publication.tag, ()), now, keep, max_age))
+        choices.append(_choice(publication, rank, needed.get(publication.tag, ()), linked, now, keep, max_age))
     return choices
 
 
@@ -52,6 +54,7 @@ def _choice(
     publication: Publication,
     rank: int,
     pulls: Sequence[int],
+    linked: Container[str],
     now: datetime,
     keep: int | None,
     max_age: timedelta | None,
@@ -61,6 +64,8 @@ def _choice(
     if pulls:
         named = ", ".join(f"#{number}" for number in sorted(pulls)[:5])
         return Choice(publication, False, f"needed by {plural(len(pulls), 'open pull request')} ({named})")
+    if publication.tag in linked:
+        return Choice(publication, False, "evidence of a milestone in capstone.yml")
     if publication.created is None:
         return Choice(publication, False, "its age is not known")
     age = now - publication.created

@@ -269,17 +269,27 @@ def verify(tags: tuple[str, ...], everything: bool, branch: str, **place: Any) -
 @click.option("--kind", help="Only this kind of evidence.")
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="Keep the N newest of each kind.")
 @click.option("--max-age", type=click.IntRange(0), metavar="DAYS", help="Keep what is at most this old.")
+@policy_option
 @click.option("--dry-run/--yes", "dry", default=True, show_default="--dry-run", help="Only print, or remove.")
 @place_options
-def prune(branch: str, kind: str | None, keep: int | None, max_age: int | None, dry: bool, **place: Any) -> None:
+def prune(
+    branch: str,
+    kind: str | None,
+    keep: int | None,
+    max_age: int | None,
+    policy: Path | None,
+    dry: bool,
+    **place: Any,
+) -> None:
     """Remove old publications, whole releases with their tags, and say what and why.
 
     \b
       assay baseline prune --keep 30 --max-age 90 --repository acme/widgets           (prints what would go)
       assay baseline prune --keep 30 --max-age 90 --repository acme/widgets --yes     (needs contents: write)
 
-    With both rules, what either keeps is kept. The newest publication stays, and so does every one that an open pull
-    request is compared with.
+    Without --keep and --max-age the rules are those of `retention` in assay.yml; without any, nothing is removed. With both
+    rules, what either keeps is kept. The newest publication stays, and so does every one that an open pull request is
+    compared with or that a milestone of capstone.yml links to.
     """
     from datetime import UTC, datetime, timedelta
 
@@ -287,6 +297,8 @@ def prune(branch: str, kind: str | None, keep: int | None, max_age: int | None, 
     from assay.baselines.ledger.release import ReleaseLedger
     from assay.bot.audits.places import open_pulls, rest_of
     from assay.bot.audits.retention import choose, needed_by
+    from assay.bot.gate import configuration_at
+    from assay.bot.milestones.holdings import linked
     from assay.bot.sources import cache_folder
 
     check_branch(branch)
@@ -296,7 +308,15 @@ def prune(branch: str, kind: str | None, keep: int | None, max_age: int | None, 
             "a folder of publications knows no pull requests, so that nothing in it is safe to prune: name --repository."
         )
     if keep is None and max_age is None:
-        raise InputError("no retention policy is given: give --keep N, --max-age DAYS, or both.")
+        rules = configuration_at(policy).retention
+        keep, max_age = rules.keep, rules.max_age_days
+    if keep is None and max_age is None:
+        click.echo(
+            "no retention policy is given, so that nothing is removed: set retention in assay.yml, or give --keep N, "
+            "--max-age DAYS, or both.",
+            err=True,
+        )
+        return
     github = where.github()
     ledger = ReleaseLedger(github.repository, cache_folder())
     publications = ledger.publications(branch, kind)
@@ -308,7 +328,8 @@ def prune(branch: str, kind: str | None, keep: int | None, max_age: int | None, 
     )
     age = timedelta(days=max_age) if max_age is not None else None
     removed = 0
-    for choice in choose(publications, needed, datetime.now(UTC), keep=keep, max_age=age):
+    kept = linked(publications, branch, github.file_at)
+    for choice in choose(publications, needed, datetime.now(UTC), keep=keep, max_age=age, linked=kept):
         if choice.remove and not dry:
             ledger.remove(choice.publication)
         word = ("would remove" if dry else "removed") if choice.remove else "kept"

@@ -86,10 +86,30 @@ def publications(
     wanted = set(kinds)
     if not wanted:
         return []
-    there = sorted(ledger.publications(branch), key=lambda p: (p.created is not None, str(p.created)), reverse=True)
     by_prefix = {digest[:12]: record for digest, record in (have or {}).items()}
-    newest = [p for kind in sorted(wanted) for p in [q for q in there if q.kind == kind][:PER_KIND]]
-    return [(p, by_prefix.get(p.digest12) or ledger.fetch(p)) for p in newest]
+    return [(p, by_prefix.get(p.digest12) or ledger.fetch(p)) for p in newest(ledger.publications(branch), wanted)]
+
+
+def newest(there: Iterable[Publication], kinds: Iterable[str]) -> list[Publication]:
+    """The publications that a checklist looks at: the newest `PER_KIND` of each of these kinds."""
+    dated = sorted(there, key=lambda p: (p.created is not None, str(p.created)), reverse=True)
+    return [p for kind in sorted(set(kinds)) for p in [q for q in dated if q.kind == kind][:PER_KIND]]
+
+
+def linked(there: Iterable[Publication], branch: str, read: ReadAt) -> set[str]:
+    """Tags of the publications that the milestones of a branch's `capstone.yml` may link to: those that a checklist looks at,
+    and those that the proposal, or a file that it names as evidence, names. Nothing without a proposal.
+
+    Raises `InputError` when the proposal cannot be read: what it needs is then unknown.
+    """
+    data = read(NAME, branch)
+    if data is None:
+        return set()
+    capstone = parse_capstone(data)
+    texts = [data, *(found for path in capstone.paths() if (found := read(path, branch)) is not None)]
+    there = list(there)
+    named = {p.tag for p in there if any(p.tag.encode() in text for text in texts)}
+    return named | {p.tag for p in newest(there, capstone.kinds())}
 
 
 def headings_of(paths: Iterable[str], read: Read) -> dict[str, tuple[str, ...] | None]:

@@ -96,7 +96,7 @@ class Consumer:
                 text = re.sub(
                     r"(actions/verify@v1\n        with:\n)", rf"\1          environment: {environment}\n", text
                 )
-                for action in ("comment", "publish-baseline", "command", "audit", "drift"):
+                for action in ("comment", "publish-baseline", "command", "audit", "drift", "prune"):
                     step = f"- uses: acme/assay/actions/{action}@v1"
                     text = text.replace(step, f"{step}\n        with:\n          environment: {environment}")
             (workflows / path.name).write_text(text)
@@ -150,7 +150,7 @@ class Consumer:
     def night(self, *, expect: int = 0) -> act.Ran:
         """What the schedule runs, on main's commit."""
         run = self.repo.start_run(self.repo.refs["refs/heads/main"], event="schedule", name="assay nightly")
-        token = job_token(contents="write", issues="write")
+        token = job_token(contents="write", issues="write", pull_requests="read")
         ran = self._act("schedule", events.schedule(self.github, self.repo), "assay-nightly.yml", run, token)
         assert ran.exit_code == expect, ran.log
         return ran

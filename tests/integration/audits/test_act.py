@@ -62,30 +62,31 @@ def issues(consumer: Consumer) -> list[Issue]:
 
 
 def test_nights(consumer: Consumer, tmp_path: Path) -> None:
+    """A false alarm, a drop of main, and its recovery; what old baselines are kept."""
+    push(consumer, sharpness=1.0, turns=str(tmp_path / "turns"))
     first = consumer.night()
-    assert "0 in 1 night, every answer of which was the same to the last bit" in first.summary
+    assert "1 in 1 night (" in first.summary
     assert issues(consumer) == []
     assert len(consumer.repo.published("baseline/main/")) == 1
 
-    push(consumer, sharpness=1.0, turns=str(tmp_path / "turns"))
-    second = consumer.night()
-    assert "1 in 2 nights (at most" in second.summary
-    assert issues(consumer) == []
-
     push(consumer, broke=90)
-    third = consumer.night()
-    assert "1 in 3 nights" in third.summary
+    second = consumer.night()
+    assert "1 in 2 nights" in second.summary
     [issue] = issues(consumer)
     assert issue.state == "open"
     assert issue.title == "main drifted: Accuracy regressed on toy"
     assert "lost 9.0 points" in issue.body
+    assert "no retention policy is given" in second.log
+    [old] = {r.tag for r in consumer.repo.published("baseline/main/")} - {
+        r.tag for r in consumer.repo.published(f"baseline/main/{consumer.git('rev-parse', 'main')[:12]}/")
+    }
 
+    (consumer.clone / ".github" / "assay.yml").write_text("retention: {keep: 2}\n")
+    consumer.git("add", "-A")
     push(consumer)
-    consumer.night()
+    third = consumer.night()
+    assert "1 in 3 nights" in third.summary
     [issue] = issues(consumer)
     assert (issue.state, issue.title.split(":")[0]) == ("closed", "main has recovered")
-
-    number = consumer.pull("drop", broke=90)
-    consumer.report(consumer.measure(number))
-    assert "This gate's false alarms on identical commits: 1 in 4 nights (at most 0.75" in consumer.comment(number)
-    assert consumer.checks(number) == [("assay", "completed", "failure")]
+    assert f"removed  {old}  (beyond the newest 2)" in third.log
+    assert len(consumer.repo.published("baseline/main/")) == 2

@@ -119,6 +119,41 @@ def test_prune_keeps_what_is_needed_and_removes_nothing_unasked(
     assert [r.tag for r in stage.repo.published()] == [later[-1].tag]
 
 
+CAPSTONE = """\
+title: INT8 weights for the toy
+question: Do INT8 weights keep the toy's accuracy within 1 point?
+milestones:
+  - title: A kernel
+    evidence: [evidence: {kind: kernel, metric: speedup, at-least: 1}]
+  - title: It is written down
+    evidence: [file: {path: docs/report.md, contains-headings: [Report]}]
+"""
+
+
+def test_retention_comes_from_assay_yml_and_keeps_evidence_of_milestones(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", stage.github.token(WRITER))
+    stage.repo.issues[stage.number].state = "closed"
+    assert stage.publication is not None
+    later = [stage.publish(stage.repo.commit({"weights.txt": f"{i}"})) for i in range(3, 6)]
+    report = f"# Report\n\nMeasured in `{later[0].tag}`.\n"
+    stage.repo.commit({"capstone.yml": CAPSTONE, "docs/report.md": report})
+    code, _, err = call(capsys, "prune", "--yes")
+    assert (code, "no retention policy is given, so that nothing is removed" in err) == (0, True)
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github/assay.yml").write_text("retention: {keep: 1}\n")
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = call(capsys, "prune", "--yes")
+    assert code == 0
+    assert f"kept  {later[0].tag}  (evidence of a milestone in capstone.yml)" in out
+    assert {r.tag for r in stage.repo.published()} == {later[0].tag, later[-1].tag}
+    stage.repo.commit({"capstone.yml": "milestones: 7\n"})
+    code, _, err = call(capsys, "prune", "--yes")
+    assert (code, "capstone.yml" in err) == (2, True)
+    assert len(stage.repo.published()) == 2
+
+
 def test_prune_refuses_a_folder_and_asks_for_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "no retention policy" in call(capsys, "prune")[2]
     code, _, err = call(capsys, "prune", "--keep", "1", "--ledger", str(tmp_path))

@@ -33,6 +33,10 @@ def test_count() -> None:
     assert removed(FIVE, keep=3) == [p.sha12 for p in FIVE[3:]]
 
 
+def test_what_a_milestone_links_to_is_kept() -> None:
+    assert removed(FIVE, keep=1, linked={FIVE[3].tag}) == [p.sha12 for p in (FIVE[1], FIVE[2], FIVE[4])]
+
+
 def test_age() -> None:
     assert removed(FIVE, max_age=timedelta(days=25)) == [p.sha12 for p in FIVE[3:]]
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "verify": ["command", "verify"],
     "audit": ["audit"],
     "drift": ["drift"],
+    "prune": ["baseline", "prune"],
 }
 OWN = {"environment", "github-token", "artifact", "retention-days", "base-branch"}
 """Inputs of the action itself: where assay is installed, the token, the upload, and `base: published`."""
