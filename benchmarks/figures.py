@@ -123,8 +123,9 @@ def _flows() -> list[str]:
         "## API calls of each flow, and events planned per second\n",
         "The real commands against the loopback GitHub of the tests, in a public repository; the pull request has 57 tasks and",
         "14,042 examples, and three baselines are published where a plot is drawn. A call is a request to the API or its upload",
-        "host. Downloads are what storage serves, and the public addresses that redirect to it. In a private repository each file",
-        "of a baseline costs one call more.\n",
+        "host; commands are said where twenty regressions are accepted. Downloads are what storage serves, and the public addresses",
+        "that redirect to it. In a private repository the files of a baseline cost two calls more, and the plot shows the base and",
+        "the head alone. The rows of commands hold the reports that they ask for: after `/assay evaluate` there are two to rewrite.\n",
         "```\npython -m benchmarks.flows --out docs/results/flows.json\n```\n",
         "| flow | calls | of these, writes | downloads |\n|---|---:|---:|---:|",
     ]

@@ -22,12 +22,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from click.testing import CliRunner
 from tests.loopback import Entry, Loopback, events, job_token
 
 from assay.bot.cli import assay
 
 REPOSITORY = "acme/widgets"
+ROOT = Path(__file__).resolve().parents[1]
 JOB = job_token(contents="write", pull_requests="write", issues="write", checks="write", actions="write")
 POLICY = ".github/assay.yml"
 COSTS = {"base": {"size": (494e6, None, None)}, "head": {"size": (141e6, None, None)}}
@@ -41,7 +43,7 @@ class Cost:
     calls: int
     """To the API and its upload host."""
     writes: int
-    """Of these, other than GET."""
+    """Of these, what changes something: other than GET and than queries by GraphQL."""
     downloads: int
     """Served by storage."""
 
@@ -57,7 +59,9 @@ class World:
         self.github, self.scratch = github, scratch
         self.repo = github.repo(REPOSITORY, private=private)
         self.repo.permissions["octocat"] = "write"
-        workflow = {POLICY: "gate:\n  threshold: 0.5\n", ".github/workflows/assay-run.yml": "on: workflow_dispatch\n"}
+        dispatched = ("assay-run.yml", "assay-publish.yml", "assay-bench.yml")
+        workflow = {f".github/workflows/{name}": "on: workflow_dispatch\n" for name in dispatched}
+        workflow[POLICY] = "gate:\n  threshold: 0.5\n"
         make(scratch, 1)
         self.costs = costs
         self.bases = [self.repo.commit({"weights.txt": str(i), **workflow}) for i in range(max(1, published))]
@@ -67,8 +71,8 @@ class World:
         for base in self.bases[:published]:
             self.publish(base)
 
-    def record(self, name: str, commit: str, run_id: int | None = None) -> Path:
-        """The base's or head's record, as if measured at a commit by a run."""
+    def record(self, name: str, commit: str, run_id: int | None = None, *, worse: bool = False) -> Path:
+        """The base's or head's record, as if measured at a commit by a run; `worse` with every tenth answer wrong."""
         from assay.baselines.evidence import Metric
         from assay.baselines.record import read_record, write_record
 
@@ -79,16 +83,33 @@ class World:
         if self.costs:
             metrics["size"] = Metric(value=COSTS[name]["size"][0], unit="bytes", direction="lower")
         folder = self.scratch / f"{name}-{commit[:12]}-{run_id}"
-        write_record(folder, evidence.model_copy(update={"provenance": provenance, "metrics": metrics}), record.rows)
+        rows = record.rows
+        if worse and rows is not None:
+            scores = [0.0 if i % 10 == 0 else score for i, score in enumerate(rows["score"].to_pylist())]
+            column = pa.array(scores, rows["score"].type)
+            rows = rows.set_column(rows.column_names.index("score"), rows.schema.field("score"), column)
+        write_record(folder, evidence.model_copy(update={"provenance": provenance, "metrics": metrics}), rows)
         return folder
 
-    def publish(self, commit: str) -> None:
+    def measured(self, flow: str, opening: str = "opening") -> int:
+        """A run of the pull request from its beginning to its report, which is the flow."""
+        run = self.start()
+        self.report(opening, run, "requested")
+        self.finish(run)
+        self.report(flow, run, "completed")
+        return run
+
+    def unpublished(self) -> str:
+        """A further commit of main."""
+        return self.repo.commit({"weights.txt": f"again {len(self.repo.releases)}"})
+
+    def publish(self, commit: str, *, worse: bool = False) -> None:
         """What `assay baseline publish` leaves, without its pauses between writes."""
         from assay.baselines.ledger.release import ReleaseLedger
         from assay.baselines.record import read_record
         from assay.bot.github import GitHub, connect
 
-        folder = self.record("base", commit)
+        folder = self.record("base", commit, worse=worse)
         connection = connect(self.github.token(JOB), self.github.url, seconds_between_writes=None)
         ledger = ReleaseLedger(GitHub(connection, REPOSITORY).repository, self.scratch / "publisher")
         ledger.publish(read_record(folder), "main", folder=folder)
@@ -155,36 +176,73 @@ def is_call(entry: Entry) -> bool:
 
 def flows() -> dict[str, list[Entry]]:
     """Every flow's requests, in order."""
-    log: dict[str, list[Entry]] = {}
-    with world(published=3) as here:
-        log["publish a baseline"] = here.log[f"publish the baseline of {here.bases[-1]}"]
+    log = reports()
+    for flow in ("private", "accepted"):
+        with world(published=2, private=flow == "private") as here:
+            here.accept(20)
+            here.measured(f"report, 20 accepted regressions{', private' if flow == 'private' else ''}")
+            log |= here.log
+    log |= conversation() | nights()
+    with world(published=1, costs=False) as here:
+        here.repo.commit({"capstone.yml": (ROOT / "docs/examples/registration/capstone.yml").read_text()})
+        here.measured("report, with milestones")
+        here.say("/assay milestones", "/assay milestones")
+        log |= here.log
+    return {flow: log[flow] for flow in ORDER}
+
+
+def reports() -> dict[str, list[Entry]]:
+    """What a pull request costs."""
+    with world(published=2) as here:
+        here.run(
+            "publish a baseline",
+            ["baseline", "publish", str(here.record("base", here.unpublished())), "--branch", "main"],
+        )
         here.repo.start_run(here.head, branch="feature", name="lint", path=".github/workflows/lint.yml",
                             status="completed", conclusion="success")  # fmt: skip
-        run = here.start()
-        here.report("measuring began: open the check", run, "requested")
-        here.finish(run)
-        here.report("report, first comment, with plot", run, "completed")
-        run = here.start()
-        here.report("again", run, "requested")
-        here.finish(run)
-        here.report("report, comment rewritten", run, "completed")
+        run = here.measured("report, first comment, with plot", opening="measuring began: open the check")
+        run = here.measured("report, comment rewritten")
         here.report("report, nothing new", run, "completed")
-        here.say("/assay status", "/assay status")
-        here.say("/assay evaluate", "/assay evaluate mmlu")
-        log |= here.log
-    with world(costs=False) as here:
-        run = here.start()
-        here.report("again", run, "requested")
+        log = here.log
+    for flow, options in (("report, first comment", {"costs": False}), ("report, no baseline", {"published": 0})):
+        with world(**options) as here:
+            here.measured(flow)
+            log |= here.log
+    return log
+
+
+def conversation() -> dict[str, list[Entry]]:
+    """What commands cost, after a report."""
+    expires = f"{datetime.now(UTC).date() + timedelta(days=30)}"
+    with world(published=1, costs=False) as here:
+        here.accept(20)
+        here.measured("again")
+        for line in ("help", "status", "gate", "rerun", "baseline show", "evaluate mmlu_1"):
+            here.say(f"/assay {line.removesuffix(' mmlu_1')}", f"/assay {line}")
+        here.say("/assay accept", f'/assay accept mmlu_1 reason="on purpose" expires={expires}')
+        run = int(here.repo.dispatches[-1]["run"])
+        here.report("a command's run began", run, "requested")
+        here.say("/assay cancel", "/assay cancel")
         here.finish(run)
-        here.report("report, first comment", run, "completed")
-        log["report, first comment"] = here.log["report, first comment"]
-    with world(published=0) as here:
-        run = here.start()
-        here.report("again", run, "requested")
-        here.finish(run)
-        here.report("report, no baseline", run, "completed")
-        log["report, no baseline"] = here.log["report, no baseline"]
-    return {flow: entries for flow, entries in log.items() if flow in ORDER}
+        here.report("a command's run ended", run, "completed")
+        here.say("/assay baseline refresh", "/assay baseline refresh")
+        return here.log
+
+
+def nights() -> dict[str, list[Entry]]:
+    """What the nightly workflow costs: publishing is the same as after a push."""
+    with world(published=3, costs=False) as here:
+        tip = here.bases[-1]
+        for night in range(4):
+            pair = [str(here.record("base", tip, run)) for run in (2 * night, 2 * night + 1)]
+            here.run("audit", ["audit", "--first", pair[0], "--second", pair[1], "--branch", "main"])
+        here.run("drift, none", ["drift", "--branch", "main"])
+        here.run("prune", ["baseline", "prune", "--yes", "--keep", "2"])
+        here.publish(here.unpublished(), worse=True)
+        here.run("drift, found", ["drift", "--branch", "main"])
+        here.run("publish", ["baseline", "publish", str(here.record("base", here.unpublished())), "--branch", "main"])
+        night = [e for step in ("publish", "audit", "drift, none", "prune") for e in here.log[step]]
+        return here.log | {"a whole night": night}
 
 
 ORDER = (
@@ -194,10 +252,29 @@ ORDER = (
     "report, comment rewritten",
     "report, nothing new",
     "report, no baseline",
+    "report, 20 accepted regressions",
+    "report, 20 accepted regressions, private",
+    "report, with milestones",
+    "/assay help",
     "/assay status",
     "/assay evaluate",
+    "a command's run began",
+    "a command's run ended",
+    "/assay accept",
+    "/assay gate",
+    "/assay milestones",
+    "/assay baseline show",
+    "/assay baseline refresh",
+    "/assay cancel",
+    "/assay rerun",
     "publish a baseline",
+    "audit",
+    "drift, none",
+    "drift, found",
+    "prune",
+    "a whole night",
 )
+"""Rows of commands hold the reports that they ask for."""
 
 
 def costs(log: dict[str, list[Entry]]) -> list[Cost]:
@@ -205,7 +282,7 @@ def costs(log: dict[str, list[Entry]]) -> list[Cost]:
     found = []
     for flow in ORDER:
         calls = [e for e in log[flow] if is_call(e)]
-        writes = [e for e in calls if e.method != "GET"]
+        writes = [e for e in calls if e.method != "GET" and e.path != "/api/graphql"]
         found.append(Cost(flow, len(calls), len(writes), len(log[flow]) - len(calls)))
     return found
 
