@@ -66,7 +66,7 @@ def attention(
     v: torch.Tensor,
     *,
     scale: float | None = None,
-    flags: Flags = Flags(),  # noqa: B008 (frozen)
+    flags: Flags = Flags(),
 ) -> torch.Tensor:
     """softmax(scale Q K^T, causal) V.
 

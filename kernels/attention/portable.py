@@ -136,7 +136,8 @@ def attention(
     out = torch.empty_like(q)
     if out.numel() == 0:
         return out
-    k_map, v_map = k, v
+    k_map: object = k
+    v_map: object = v
     if flags.tma:
         k_map, v_map = _descriptor(k, flags.keys), _descriptor(v, flags.keys)
     _attention[(triton.cdiv(length, flags.rows), batch * heads)](

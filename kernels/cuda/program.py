@@ -54,7 +54,7 @@ def cubin(build: Build, architecture: str = ARCHITECTURE) -> bytes:
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as partial:
         partial.write(code)
-    os.replace(partial.name, kept)
+    Path(partial.name).replace(kept)
     return code
 
 
@@ -66,7 +66,7 @@ def _cache() -> Path:
 @functools.cache
 def _nvrtc_version() -> tuple[int, int]:
     nvrtc = _bindings("nvrtc")
-    return tuple(_checked(nvrtc.nvrtcVersion(), "nvrtcVersion"))  # type: ignore[return-value]
+    return tuple(_checked(nvrtc.nvrtcVersion(), "nvrtcVersion"))
 
 
 def _bindings(name: str) -> Any:

@@ -43,9 +43,7 @@ def _backward_fused(
         row = tl.cast(line, tl.int64)
         mean = tl.load(statistics + 2 * row)
         scale = tl.load(statistics + 2 * row + 1)
-        inside, hat, slope, g = _row_terms(
-            h, dy, weight, row, columns, stride, dy_stride, mean, scale, 0, lane, WEIGHT
-        )
+        inside, hat, slope, g = _row_terms(h, dy, weight, row, columns, stride, dy_stride, mean, scale, 0, lane, WEIGHT)
         out = g - hat * (tl.sum(g * hat, axis=0) / columns)
         if CENTER:
             out -= tl.sum(g, axis=0) / columns
@@ -76,17 +74,13 @@ def _backward_rows(
     along = tl.zeros([BLOCK], tl.float32)
     flat = tl.zeros([BLOCK], tl.float32)
     for start in range(0, columns, BLOCK):
-        inside, hat, slope, g = _row_terms(
-            h, dy, weight, row, columns, stride, dy_stride, mean, scale, start, lane, WEIGHT
-        )
+        _, hat, _, g = _row_terms(h, dy, weight, row, columns, stride, dy_stride, mean, scale, start, lane, WEIGHT)
         along += g * hat
         flat += g
     slant = tl.sum(along, axis=0) / columns
     level = tl.sum(flat, axis=0) / columns
     for start in range(0, columns, BLOCK):
-        inside, hat, slope, g = _row_terms(
-            h, dy, weight, row, columns, stride, dy_stride, mean, scale, start, lane, WEIGHT
-        )
+        inside, hat, _, g = _row_terms(h, dy, weight, row, columns, stride, dy_stride, mean, scale, start, lane, WEIGHT)
         out = g - hat * slant
         if CENTER:
             out -= level

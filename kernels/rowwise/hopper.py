@@ -59,9 +59,35 @@ def _rows(x: torch.Tensor) -> torch.Tensor:
     return rows if rows.stride(1) == 1 or rows.shape[1] == 1 else rows.contiguous()
 
 
-@functools.cache
-def _launch(operator: str, bf16: bool, mapping: Mapping, switches: tuple[tuple[str, int], ...], device: int) -> Launch:
-    build = Build.of(
+Switches = tuple[tuple[str, int], ...]
+
+
+def switches(
+    columns: int,
+    mapping: Mapping,
+    *,
+    online: bool = True,
+    residual: bool = False,
+    weight: bool = False,
+    bias: bool = False,
+    statistics: bool = False,
+) -> Switches:
+    """Macros of the source that follow from the call."""
+    return (
+        ("BIAS", int(bias)),
+        ("EXACT", int(columns == mapping.columns)),
+        ("ONLINE", int(online)),
+        ("PREFETCH", mapping.prefetch),
+        ("RESIDENT", mapping.resident),
+        ("RESIDUAL", int(residual)),
+        ("STATISTICS", int(statistics)),
+        ("WEIGHT", int(weight)),
+    )
+
+
+def build(operator: str, bf16: bool, mapping: Mapping, chosen: Switches) -> Build:
+    """The variant of the source for a mapping and its switches."""
+    return Build.of(
         "rowwise.cu",
         "rowwise",
         OPERATOR=OPERATORS.index(operator),
@@ -72,12 +98,17 @@ def _launch(operator: str, bf16: bool, mapping: Mapping, switches: tuple[tuple[s
         THREADS_PER_ROW=mapping.threads_per_row,
         CLUSTER=mapping.cluster,
         MIN_BLOCKS=mapping.min_blocks,
-        **dict(switches),
+        **dict(chosen),
     )
-    on = dict(switches)
+
+
+@functools.cache
+def _launch(operator: str, bf16: bool, mapping: Mapping, chosen: Switches, device: int) -> Launch:
+    on = dict(chosen)
     slots = mapping.slots(1 + on["RESIDUAL"], on["WEIGHT"] + on["BIAS"])
     shared = slots * mapping.vector * (2 if bf16 else 4)
-    return Launch(build, _TYPES, threads=mapping.threads, shared=shared, cluster=mapping.cluster)
+    made = build(operator, bf16, mapping, chosen)
+    return Launch(made, _TYPES, threads=mapping.threads, shared=shared, cluster=mapping.cluster)
 
 
 def _run(
@@ -110,19 +141,18 @@ def _run(
         name = operator if residual is None else f"add_{operator}"
         width = vector_width(columns, itemsize, alignment & -alignment if alignment else 16)
         mapping = choose(name, columns, itemsize, width)
-    switches = (
-        ("BIAS", int(bias is not None)),
-        ("EXACT", int(columns == mapping.columns)),
-        ("ONLINE", int(online)),
-        ("PREFETCH", mapping.prefetch),
-        ("RESIDENT", mapping.resident),
-        ("RESIDUAL", int(residual is not None)),
-        ("STATISTICS", int(kept is not None)),
-        ("WEIGHT", int(weight is not None)),
+    chosen = switches(
+        columns,
+        mapping,
+        online=online,
+        residual=residual is not None,
+        weight=weight is not None,
+        bias=bias is not None,
+        statistics=kept is not None,
     )
     index = x.device.index
     with torch.cuda.device(index):
-        launch = _launch(operator, x.dtype == torch.bfloat16, mapping, switches, index)
+        launch = _launch(operator, x.dtype == torch.bfloat16, mapping, chosen, index)
         blocks = -(-count // mapping.rows) * mapping.cluster
         launch(
             min(blocks, launch.capacity) if mapping.prefetch else blocks,

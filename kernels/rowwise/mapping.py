@@ -119,16 +119,20 @@ def candidates(operator: str, columns: int, itemsize: int) -> list[Mapping]:
 @functools.cache
 def _tuned() -> dict[tuple[str, int, int], Mapping]:
     entries: list[dict[str, Any]] = json.loads(TUNED.read_text(encoding="utf-8"))["mappings"]
-    return {
-        (entry["operator"], entry["itemsize"], entry["columns"]): Mapping(**entry["mapping"]) for entry in entries
-    }
+    return {(entry["operator"], entry["itemsize"], entry["columns"]): Mapping(**entry["mapping"]) for entry in entries}
 
 
 def tuned_text(device: str, measured: list[tuple[str, int, int, Mapping, float]]) -> str:
     """The contents of `tuned.json`: (operator, itemsize, columns, mapping, share of copy bandwidth) of each winner."""
     lines = [
         json.dumps(
-            {"operator": operator, "itemsize": itemsize, "columns": columns, "copy": round(share, 3), "mapping": asdict(m)}
+            {
+                "operator": operator,
+                "itemsize": itemsize,
+                "columns": columns,
+                "copy": round(share, 3),
+                "mapping": asdict(m),
+            }
         )
         for operator, itemsize, columns, m, share in measured
     ]

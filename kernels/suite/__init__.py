@@ -1,0 +1,1 @@
+"""The evidence of this laboratory's own kernels: contract, ceilings, peers, ablations, profiler and machine code."""
