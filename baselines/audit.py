@@ -88,6 +88,16 @@ class GateTally(Gate):
         return self.nights > 0 and self.identical == self.nights
 
 
+class MetricTally(Strict):
+    """All gates of a metric over the nights that count."""
+
+    metric: Annotated[str, Field(max_length=512)] = ""
+    """Empty for what has no name of its own, such as pools of several metrics."""
+    nights: Count
+    alarms: Count
+    """Nights in which any gate of the metric alarmed."""
+
+
 class Tally(Strict):
     """All gates of a kind over the nights that count."""
 
@@ -99,6 +109,7 @@ class Tally(Strict):
     alarms: Count
     """Nights in which any gate alarmed."""
     gates: Annotated[tuple[GateTally, ...], Field(strict=False, max_length=20_000)] = ()
+    metrics: Annotated[tuple[MetricTally, ...], Field(strict=False, max_length=2_000)] = ()
 
     @property
     def deterministic(self) -> bool:
@@ -204,7 +215,13 @@ def tally(nights: Iterable[Night], newest: Night, flipped: dict[tuple[str, str, 
         nights=len(counted),
         alarms=sum(n.alarmed for n in counted),
         gates=tuple(gates),
+        metrics=tuple(_metric_tally(name, counted) for name in sorted({g.metric for g in newest.gates})),
     )
+
+
+def _metric_tally(metric: str, nights: Sequence[Night]) -> MetricTally:
+    measured = [mine for n in nights if (mine := [g for g in n.gates if g.metric == metric])]
+    return MetricTally(metric=metric, nights=len(measured), alarms=sum(any(g.alarmed for g in m) for m in measured))
 
 
 def sign_flips(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from assay.baselines.audit import Advised, GateTally, Tally, bounds
+from assay.baselines.audit import Advised, GateTally, MetricTally, Tally, bounds
 from assay.bot.text import plain, plural
 
 MOST_NAMED = 4
+FEW = 10
+"""Under so many nights a rate says next to nothing: without any alarm it is at most 0.26 with 95% confidence."""
 
 
 def about(advised: Advised) -> tuple[str, ...]:
@@ -14,6 +16,7 @@ def about(advised: Advised) -> tuple[str, ...]:
     if found is None or found.nights == 0:
         return ()
     lines = [rate(found)]
+    lines += by_metric(found) + by_gate(found)
     flipped = flips(found)
     if flipped:
         lines.append(flipped)
@@ -32,6 +35,48 @@ def rate(found: Tally) -> str:
     return (
         f"This gate's false alarms on identical commits: {found.alarms} in {plural(found.nights, 'night')}{same} "
         f"(at most {high:.2g} with 95% confidence)"
+    )
+
+
+def by_metric(found: Tally) -> list[str]:
+    """The rate of each metric, where there are several."""
+    if len(found.metrics) < 2:
+        return []
+    return ["By metric: " + "; ".join(f"{_metric(m)} {counted(m.alarms, m.nights)}" for m in found.metrics)]
+
+
+def by_gate(found: Tally) -> list[str]:
+    """The rate of each gate, where there are several: those with the most alarms by name, and equal ones together."""
+    if len(found.gates) < 2:
+        return []
+    same: dict[tuple[int, int], list[GateTally]] = {}
+    for gate in sorted(found.gates, key=lambda g: (-g.alarms, -g.nights)):
+        same.setdefault((gate.alarms, gate.nights), []).append(gate)
+    several = len({g.metric for g in found.gates if not g.pooled}) > 1
+    parts = []
+    for (alarms, nights), gates in same.items():
+        named = ", ".join(_gate(g, several) for g in gates[:MOST_NAMED])
+        more = f" and {len(gates) - MOST_NAMED} more" if len(gates) > MOST_NAMED else ""
+        parts.append(f"{named}{more} {'each ' if len(gates) > 1 else ''}{counted(alarms, nights)}")
+    return ["By gate: " + "; ".join(parts)]
+
+
+def counted(alarms: int, nights: int) -> str:
+    """A count of alarms with the interval of their rate, both bounds with 95% confidence, where the nights suffice."""
+    count = f"{alarms} in {plural(nights, 'night')}"
+    if nights < FEW:
+        return f"{count} (too few for a rate)"
+    low, high = bounds(alarms, nights)
+    return f"{count} ({low:.2g} to {high:.2g})"
+
+
+def _metric(found: MetricTally) -> str:
+    return plain(found.metric, 40) if found.metric else "pooled"
+
+
+def _gate(found: GateTally, with_metric: bool) -> str:
+    return (
+        f"{name(found)} {plain(found.metric, 40)}" if with_metric and found.metric and not found.pooled else name(found)
     )
 
 

@@ -18,7 +18,7 @@ from assay.baselines.compare.verdict import Comparison, Overall, conclude
 from assay.baselines.errors import InputError
 from assay.baselines.policy import Policy
 from assay.baselines.record import Record
-from assay.bot.audits.words import about
+from assay.bot.audits.words import about, by_gate, by_metric
 
 COMMIT = "c" * 40
 TODAY = date(2026, 11, 30)
@@ -169,3 +169,37 @@ def test_words_of_a_deterministic_gate() -> None:
 def test_what_is_no_night_is_refused_with_a_line() -> None:
     with pytest.raises(InputError, match="is no self-audit"):
         parse_night(b'{"kind": "evaluation"}', "audits/x.json")
+
+
+def two_metrics(i: int, acc: bool, f1: bool) -> Night:
+    """Night `i` with a second metric beside the first, and whether each alarmed."""
+    one = audited(i)
+    [gate] = one.gates
+    first = gate.model_copy(update={"metric": "acc", "alarmed": acc})
+    other = gate.model_copy(update={"task": "other", "metric": "f1", "alarmed": f1})
+    return one.model_copy(update={"gates": (first, other)})
+
+
+def test_rates_of_each_metric_and_each_gate() -> None:
+    """A metric alarms in a night when any of its gates does; each count has its own interval."""
+    nights = [two_metrics(i, acc=i < 2, f1=False) for i in range(12)]
+    found = tally(nights[:-1], nights[-1], {})
+    assert [(m.metric, m.alarms, m.nights) for m in found.metrics] == [("acc", 2, 12), ("f1", 0, 12)]
+    assert by_metric(found) == ["By metric: acc 2 in 12 nights (0.03 to 0.44); f1 0 in 12 nights (0 to 0.22)"]
+    assert by_gate(found) == ["By gate: toy acc 2 in 12 nights (0.03 to 0.44); other f1 0 in 12 nights (0 to 0.22)"]
+    assert stats.beta.ppf(0.05, 2, 11) == pytest.approx(0.0305, abs=1e-4)
+    assert stats.beta.ppf(0.95, 3, 10) == pytest.approx(0.4381, abs=1e-4)
+
+
+def test_few_nights_give_no_rate() -> None:
+    nights = [two_metrics(i, acc=False, f1=i == 0) for i in range(9)]
+    found = tally(nights[:-1], nights[-1], {})
+    assert by_metric(found) == [
+        "By metric: acc 0 in 9 nights (too few for a rate); f1 1 in 9 nights (too few for a rate)"
+    ]
+    assert "(too few for a rate)" in by_gate(found)[0]
+
+
+def test_one_gate_alone_is_the_whole() -> None:
+    found = tally([], audited(0), {})
+    assert (by_metric(found), by_gate(found)) == ([], [])
