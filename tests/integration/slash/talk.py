@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,14 +85,24 @@ class Talk:
         return int(self.repo.dispatches[-1]["run"])
 
     def end(
-        self, run: int, folder: Path, *, attempt: int = 1, broke: int | None = None, conclusion: str = "success"
+        self,
+        run: int,
+        folder: Path,
+        *,
+        attempt: int = 1,
+        broke: int | None = None,
+        conclusion: str = "success",
+        minutes: float = 0.0,
     ) -> None:
-        """A dispatched run ends, with evidence where `broke` is given, and the report answers."""
+        """A dispatched run ends after some minutes, with evidence where `broke` is given, and the report answers."""
         self.repo.runs[run].attempt = attempt
         if broke is not None:
             self.stage.finish(run, broke=broke)
         self.repo.finish_run(run, conclusion)
         payload = json.loads(json.dumps(events.workflow_run(self.stage.github, self.repo, run)))
+        told = payload["workflow_run"]
+        began = datetime.fromisoformat(told["run_started_at"])
+        told["updated_at"] = f"{began + timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"
         bot = self.place.github()
         bot.remember(payload["repository"])
         title = payload["workflow_run"]["display_title"]

@@ -46,7 +46,7 @@ def test_accepting_leaves_no_red_check(talk: Talk, tmp_path: Path) -> None:
     talk.stage.react(own := talk.stage.measured(broke=60))
     talk.say("/assay evaluate mmlu")
     identifier = talk.repo.dispatches[-1]["inputs"]["id"]
-    talk.end(talk.newest(), tmp_path / "a", broke=60)
+    talk.end(talk.newest(), tmp_path / "a", broke=60, minutes=12.0)
     assert talk.checks() == [("assay", "failure"), ("assay/evaluate", "failure")]
     before = talk.journal("spent")
     assert "accepts a regression of mmlu" in talk.say(ACCEPT)
@@ -57,6 +57,7 @@ def test_accepting_leaves_no_red_check(talk: Talk, tmp_path: Path) -> None:
     first = talk.replies()[0]
     assert len(re.findall(r"ended:", first)) == 1
     assert "It runs" not in first
+    assert "12 minutes" in first
 
 
 def test_a_task_that_the_baseline_lacks_is_not_accepted(talk: Talk) -> None:
@@ -92,15 +93,31 @@ def test_a_push_voids_and_the_reply_says_so(talk: Talk, tmp_path: Path) -> None:
 def test_a_second_attempt_edits_the_line_and_may_not_measure(talk: Talk, tmp_path: Path) -> None:
     talk.say("/assay evaluate mmlu")
     run, identifier = talk.newest(), talk.repo.dispatches[-1]["inputs"]["id"]
-    talk.end(run, tmp_path / "a", broke=60)
+    talk.end(run, tmp_path / "a", broke=60, minutes=12.0)
     [first] = talk.replies()
     with pytest.raises(InputError, match="carried out already"):
         verify(identifier, client(talk.stage.github, COMMANDER))
-    talk.end(run, tmp_path / "b", attempt=2, conclusion="failure")
+    talk.end(run, tmp_path / "b", attempt=2, conclusion="failure", minutes=1.0)
     [second] = talk.replies()
     assert second.count("ended:") == first.count("ended:") == 1
+    assert "12 minutes" in second
     assert talk.checks() == [("assay/evaluate", "failure")]
-    assert len(talk.journal("spent")) == 1
+    [spent] = talk.journal("spent")
+    assert spent.endswith(f"{identifier}.12.0.json")
+
+
+def test_a_report_that_is_rebuilt_leaves_to_a_run_what_only_its_end_knows(talk: Talk, tmp_path: Path) -> None:
+    """The command's run is over and its report on the way, when somebody asks for another comparison."""
+    talk.stage.react(talk.stage.measured(broke=1))
+    talk.say("/assay evaluate mmlu")
+    run = talk.stage.finish(talk.newest(), broke=60)
+    assert "the report is rewritten" in talk.say("/assay gate")
+    assert talk.journal("spent") == []
+    assert talk.checks()[-1] == ("assay/evaluate", None)
+    talk.end(run, tmp_path / "a", minutes=12.0)
+    [spent] = talk.journal("spent")
+    assert spent.endswith(".12.0.json")
+    assert talk.checks()[-1] == ("assay/evaluate", "failure")
 
 
 def test_gate_says_what_happened(talk: Talk) -> None:
