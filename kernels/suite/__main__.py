@@ -12,25 +12,27 @@ import argparse
 import json
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from assay.baselines.errors import AssayError, InputError
-from assay.kernels.suite import stages
+from assay.baselines.errors import AssayError, InputError, ServiceError
+from assay.kernels.suite import stages, warm
 
 STAGES = (
     "machine-code",
     "ceilings",
     "contract",
-    "rowwise",
+    "compile",
     "attention",
+    "rowwise",
+    "traffic",
     "backward",
     "ablations",
     "overheads",
-    "traffic",
 )
 NEEDS_NO_GPU = frozenset({"machine-code"})
 
@@ -78,6 +80,7 @@ def run(out: Path, wanted: Iterable[str], *, quick: bool = False) -> None:
         "machine-code": lambda: stages.machine_code(say),
         "ceilings": lambda: stages.ceilings(say),
         "contract": lambda: stages.contract_results(say),
+        "compile": lambda: warm.everything(say),
         "rowwise": lambda: list(stages.rowwise_times(say, contract)),
         "attention": lambda: list(stages.attention_times(say, contract)),
         "backward": lambda: list(stages.backward_times(say)),
@@ -85,22 +88,33 @@ def run(out: Path, wanted: Iterable[str], *, quick: bool = False) -> None:
         "overheads": lambda: stages.overheads(say),
         "traffic": lambda: stages.traffic(say),
     }
+    failed: list[str] = []
     for name in STAGES:
         if name not in asked:
             continue
         if name in results:
             say(f"{name}: kept from before")
             continue
-        results[name] = steps[name]()
+        try:
+            results[name] = steps[name]()
+        except (
+            Exception
+        ) as error:  # the other stages' results are worth keeping; the next run takes this stage up again
+            failed.append(name)
+            say(f"{name} stopped: {type(error).__name__}: {str(error)[:300]}")
+            traceback.print_exc()
+            continue
         if name == "contract":
             contract.update(results[name])
         _write(path, results)
-    if torch.cuda.is_available():
+    if torch.cuda.is_available() and "ceilings" in results:
         from assay.kernels.suite.records import write_records
 
         written = write_records(results, out / "evidence")
         say(f"{written} records of evidence in {out / 'evidence'}")
         _write(path, results)
+    if failed:
+        raise ServiceError(f"not every stage came through ({', '.join(failed)}); run the same command again.")
 
 
 def _write(path: Path, results: dict[str, Any]) -> None:

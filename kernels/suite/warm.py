@@ -20,8 +20,8 @@ PARTS = 8
 _SECONDS = 240
 
 
-def everything(say: Callable[[str], None], parts: int = PARTS) -> None:
-    """Runs all parts; a part that fails costs time later, not correctness, so it is only told."""
+def everything(say: Callable[[str], None], parts: int = PARTS) -> str:
+    """Runs all parts and says in how many processes; one that fails costs time later, not correctness: it is only told."""
     parts = max(1, min(parts, (os.cpu_count() or 2) // 2))
     started = [
         subprocess.Popen(
@@ -41,6 +41,7 @@ def everything(say: Callable[[str], None], parts: int = PARTS) -> None:
         if process.returncode:
             last = (errors or "").strip().splitlines()[-1:] or ["no message"]
             say(f"part {part} of the parallel compilation stopped: {last[0][:200]}")
+    return f"{parts} processes"
 
 
 def tasks() -> list[Callable[[], None]]:
