@@ -71,7 +71,7 @@ class Arm:
         when the worker ended, hung or broke the protocol.
         """
         if self._pipe.unread():
-            raise RefusedTimeError("pipe", "something was written to the result pipe although nothing was asked")
+            self._unasked(verb)
         number = new_number()
         try:
             started = time.perf_counter()
@@ -108,6 +108,16 @@ class Arm:
         self._log.close()
         self._scratch.cleanup()
 
+    def _unasked(self, verb: str) -> None:
+        """Tell a worker that ended from one that wrote."""
+        try:
+            self._pipe.receive(1.0)
+        except EndedError:
+            raise ServiceError(self._ended(verb)) from None
+        except WireError:
+            pass
+        raise RefusedTimeError("pipe", "something was written to the result pipe although nothing was asked")
+
     def _ended(self, verb: str) -> str:
         try:
             code = self._process.wait(GRACE_SECONDS)
@@ -134,6 +144,10 @@ def _quiet(scratch: Path) -> dict[str, str]:
         "OMP_WAIT_POLICY": "PASSIVE",
         "KMP_BLOCKTIME": "0",
         "PYTHONHASHSEED": "0",
+        # The worker starts in another folder than we did.
+        "PYTHONPATH": os.pathsep.join(
+            str(Path(p).resolve()) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p
+        ),
         "PYTHONDONTWRITEBYTECODE": "1",
         "TRITON_CACHE_DIR": str(scratch / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),

@@ -12,6 +12,9 @@ from assay.kernels.bench.ceilings import SLACK
 UNTOLD_SECONDS = 300e-6
 """By how much one arm's untold time (the coordinator's less the worker's) may exceed the other's at least."""
 UNTOLD_SHARE = 0.05
+LATE_SECONDS = 100e-6
+LATE_SHARE = 0.05
+"""Waiting for the whole device after the timed stream costs some microseconds, and now and then more."""
 
 
 @dataclass(frozen=True)
@@ -65,4 +68,12 @@ def check_roofline(seconds: Sequence[float], floor: float, kind: str) -> Fault |
     middle = statistics.median(seconds)
     if middle * SLACK[kind] < floor:
         return Fault("roofline", f"{1e6 * middle:.3g} us a launch where the ceilings allow {1e6 * floor:.3g} us")
+    return None
+
+
+def check_late(late: Sequence[float], block: float) -> Fault | None:
+    """In the median of its blocks, nothing may go on after the timed stream has finished."""
+    middle = statistics.median(late)
+    if middle > max(LATE_SECONDS, LATE_SHARE * block):
+        return Fault("late-work", f"work went on for {1e6 * middle:.0f} us after the timed stream had finished")
     return None

@@ -13,7 +13,7 @@ SLACK = {"cuda": 1.25, "cpu": 4.0}
 """How much faster than the measured ceiling a kernel may claim to be. A copy reaches about 0.88 of a GPU's peak; on a CPU
 a read alone is twice as fast as a copy, and neighbours may have slowed the copy down."""
 _REPEATS = 7
-_LARGEST = 256 << 20
+_LARGEST = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -35,29 +35,22 @@ class Ceilings:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._bandwidth: dict[tuple[int, int], float] = {}
+        self._bandwidth: dict[int, float] = {}
         self._operations: dict[str, float | None] = {}
 
     def roofline(self, set_bytes: int, launches: int, dtype: str) -> Roofline:
-        """Ceilings for a case that moves sets of `set_bytes` in turn."""
-        half = max(64, min(set_bytes, _LARGEST) // 2)
-        key = (half, min(launches, max(1, _LARGEST // (2 * half))))
-        if key not in self._bandwidth:
-            self._bandwidth[key] = self._copy(*key)
+        """Ceilings for a case that moves `launches` sets of `set_bytes` in turn."""
+        # On a GPU the sets lie beyond the cache, or are so small that their launch takes longer than their bytes.
+        half = _LARGEST if self._device.type == "cuda" else max(4096, min(set_bytes * launches // 2, _LARGEST))
+        if half not in self._bandwidth:
+            self._bandwidth[half] = self._copy(half)
         if dtype not in self._operations:
             self._operations[dtype] = self._product(dtype)
-        return Roofline(self._bandwidth[key], self._operations[dtype])
+        return Roofline(self._bandwidth[half], self._operations[dtype])
 
-    def _copy(self, size: int, count: int) -> float:
-        pairs = [
-            tuple(torch.ones(size, dtype=torch.uint8, device=self._device) for _ in range(2)) for _ in range(count)
-        ]
-
-        def run() -> None:
-            for source, target in pairs:
-                target.copy_(source)
-
-        return 2 * size * count / self._fastest(run)
+    def _copy(self, size: int) -> float:
+        source, target = (torch.ones(size, dtype=torch.uint8, device=self._device) for _ in range(2))
+        return 2 * size / self._fastest(lambda: target.copy_(source))
 
     def _product(self, dtype: str) -> float | None:
         n = 8192 if self._device.type == "cuda" else 512

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +15,14 @@ import torch
 
 from assay.baselines.errors import InputError
 from assay.kernels.bench.arm import START_SECONDS, Arm, RefusedTimeError
-from assay.kernels.bench.audit import Fault, check_clock, check_pair, check_roofline
+from assay.kernels.bench.audit import Fault, check_clock, check_late, check_pair, check_roofline
 from assay.kernels.bench.ceilings import Ceilings, Roofline
 from assay.kernels.bench.clocks import Clocks
 from assay.kernels.bench.order import BASE, CONTROL, HEAD, turns
 from assay.kernels.bench.wire import number
 
 Told = Callable[[str], None]
-MOST_LAUNCHES = 2048
+MOST_LAUNCHES = 512
 CACHES = 2
 """Input sets cover this many times the last-level cache."""
 
@@ -78,6 +79,10 @@ class Timed:
     eager: dict[str, float] = field(default_factory=dict)
     """Arm -> seconds per launch from Python."""
     graph: bool = False
+    backlog: float = 0.0
+    """Seconds for which the device waits while launches are queued: one value for all arms, so that it tells them not apart."""
+    late: dict[str, list[float]] = field(default_factory=dict)
+    """Arm -> seconds for which the device still worked after each block."""
     roofline: Roofline | None = None
     faults: dict[str, Fault] = field(default_factory=dict)
     """Arm -> why its time is refused."""
@@ -227,10 +232,8 @@ class _Session:
             self._told(f"{timed.label}: {refused.arm} refused: {refused.fault.detail}")
             if refused.fault.code == "pipe":
                 return False
-        finally:
-            if not any(f.code == "pipe" for f in timed.faults.values()):
-                for name in names:
-                    self._arms[name].ask("release")
+        for name in names:
+            self._arms[name].ask("release")
         if timed.roofline is not None and not timed.faults:
             model = lease.checkouts[HEAD].described[kernel]["cases"][case]
             self._audit(names, timed, float(model["bytes"]), float(model["flops"]))
@@ -249,6 +252,7 @@ class _Session:
             ready = self._ask(name, "prepare", kernel=kernel, case=case, launches=timed.launches)
             timed.eager[name] = number(ready, "eager_seconds")
             timed.graph = bool(ready["graph"])
+            timed.backlog = max(timed.backlog, 1.3 * number(ready, "host_seconds"))
         described = lease.checkouts[HEAD].described[kernel]["cases"][case]
         timed.roofline = self._ceilings().roofline(timed.set_bytes, timed.launches, described["dtype"])
 
@@ -266,7 +270,9 @@ class _Session:
                 self._ask(name, "fill", seed=seed)
             for position, name in enumerate(order):
                 clock = self._clocks.state()
-                total = number(self._ask(name, "time"), "seconds")
+                answer = self._ask(name, "time", backlog=timed.backlog)
+                total = number(answer, "seconds")
+                timed.late.setdefault(name, []).append(number(answer, "late"))
                 wall = self._arms[name].wall
                 seconds = total / timed.launches
                 row = Row(timed.label, block, name, position, seconds, timed.launches, wall, clock.mhz, clock.throttled)
@@ -285,7 +291,9 @@ class _Session:
         assert timed.roofline is not None
         kind = self._plan.device.partition(":")[0]
         for name in names:
-            fault = check_roofline(timed.seconds(name), timed.roofline.floor(moved, flops), kind)
+            seconds = timed.seconds(name)
+            fault = check_late(timed.late[name], statistics.median(seconds) * timed.launches)
+            fault = fault or check_roofline(seconds, timed.roofline.floor(moved, flops), kind)
             if fault is None and name == HEAD:
                 fault = check_pair(timed.rows, HEAD, BASE if BASE in names else CONTROL)
             if fault is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from assay.baselines.errors import InputError
-from assay.kernels.bench.stopwatch import DeviceStopwatch, HostStopwatch, SideWorkError
+from assay.kernels.bench.stopwatch import LEAST_BACKLOG, Burst, Stopwatch
 from assay.kernels.contract import bits_of, compare, draw, expectation, mutated, outputs_of, overwrite
 from assay.kernels.declaration import Declaration
 
@@ -39,7 +39,7 @@ class PreparedCase:
         case: str,
         launches: int,
         device: torch.device,
-        watch: HostStopwatch | DeviceStopwatch,
+        watch: Stopwatch,
     ) -> None:
         self.declaration = declaration
         self.case = case
@@ -60,28 +60,23 @@ class PreparedCase:
         """New values in every set, from a seed that is drawn for this block."""
         self._seed = seed
         self._sets = [overwrite(held, self._draw(i)) for i, held in enumerate(self._sets)]
-        for output in self._outputs if self._graph is not None else ():
-            for tensor in output if isinstance(output, tuple | list) else (output,):
-                # A replay that skips work leaves the poison.
-                if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and not self._is_input(tensor):
-                    tensor.data.fill_(torch.nan)
         if self._graph is None:
             self._outputs = []
+        else:
+            self._poison()
         self.watch.settle()
 
-    def time(self) -> float:
-        """Seconds of one block. Raises `RefusedError` for work that outlives its timing."""
-        try:
-            if self._graph is not None:
-                seconds, _ = self.watch.burst([self._graph.replay])
-            else:
-                self._outputs = []  # their memory is there for this block
-                seconds, self._outputs = self.watch.burst(self._calls())
-        except SideWorkError as error:
-            raise RefusedError("late-work", str(error)) from None
+    def time(self, backlog: float = 0.0) -> Burst:
+        """Run one block; a device is kept waiting for `backlog` seconds while the launches are queued."""
+        if self._graph is not None:
+            burst = self.watch.burst([self._graph.replay], LEAST_BACKLOG)
+        else:
+            self._outputs = []  # their memory is there for this block
+            burst = self.watch.burst(self._calls(), max(backlog, LEAST_BACKLOG))
+            self._outputs = burst.outputs
         # At once: what is written after the clock has stopped was not timed.
         self._last = [t.detach().clone() for t in self._tensors(self.launches - 1)]
-        return seconds
+        return burst
 
     def verify(self, launch: int) -> None:
         """Check one launch of the block just timed, and that the last one's output is still what it was.
@@ -125,11 +120,9 @@ class PreparedCase:
         self._graph = graph
         return True
 
-    def eager(self) -> float:
-        """Seconds of one block launched from Python without a queue before it; on a CPU the same as `time`."""
-        if isinstance(self.watch, DeviceStopwatch):
-            return self.watch.burst(self._calls(), backlog=False)[0]
-        return self.watch.burst(self._calls())[0]
+    def eager(self) -> Burst:
+        """One block launched from Python with no queue before it; on a CPU the same as `time`."""
+        return self.watch.burst(self._calls(), 0.0)
 
     def _calls(self) -> list[Callable[[], Any]]:
         return [partial(self.declaration.kernel, **values) for values in self._sets]
@@ -145,9 +138,13 @@ class PreparedCase:
         except InputError as error:
             raise RefusedError("wrong-output", str(error)) from None
 
-    def _is_input(self, tensor: torch.Tensor) -> bool:
+    def _poison(self) -> None:
+        """NaN in every output of the graph, so that a replay that skips work is seen."""
         held = {v.data_ptr() for values in self._sets for v in values.values() if isinstance(v, torch.Tensor)}
-        return tensor.data_ptr() in held
+        for output in self._outputs:
+            for tensor in output if isinstance(output, tuple | list) else (output,):
+                if isinstance(tensor, torch.Tensor) and tensor.is_floating_point() and tensor.data_ptr() not in held:
+                    tensor.data.fill_(torch.nan)
 
 
 def bytes_of_set(declaration: Declaration, case: str, device: torch.device) -> int:

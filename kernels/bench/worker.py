@@ -105,7 +105,7 @@ class Worker:
         declaration = self._declarations[kernel]
         size = bytes_of_set(declaration, case, self._device)
         trial = PreparedCase(declaration, case, 3, self._device, self._watch)
-        seconds = min(trial.time() for _ in range(3)) / trial.launches
+        seconds = min(trial.time().seconds for _ in range(3)) / trial.launches
         return {"bytes": size, "seconds": seconds}
 
     def prepare(self, kernel: str, case: str, launches: int) -> Answer:
@@ -113,25 +113,22 @@ class Worker:
         self._ready = PreparedCase(self._declarations[kernel], case, launches, self._device, self._watch)
         for _ in range(2):
             self._ready.time()
-        eager = sorted(self._ready.eager() for _ in range(5))[2]
+        eager = sorted((self._ready.eager() for _ in range(5)), key=lambda burst: burst.seconds)[2]
         graph = self._ready.capture()
         if graph:
             self._ready.fill(FIRST_SEED)
             self._ready.time()
-        return {"eager_seconds": eager / launches, "graph": graph}
+        return {"eager_seconds": eager.seconds / launches, "host_seconds": eager.host, "graph": graph}
 
     def fill(self, seed: int) -> Answer:
         """New inputs for the next block."""
         self._case().fill(seed)
         return {}
 
-    def idle(self) -> Answer:
-        """Nothing: how long a request takes that measures nothing."""
-        return {"seconds": 0.0}
-
-    def time(self) -> Answer:
+    def time(self, backlog: float = 0.0) -> Answer:
         """Run one block."""
-        return {"seconds": self._case().time()}
+        burst = self._case().time(backlog)
+        return {"seconds": burst.seconds, "late": burst.late}
 
     def verify(self, launch: int) -> Answer:
         """Check one launch of the block that was just timed, and that nobody exchanged what measures."""
@@ -212,7 +209,7 @@ class Worker:
         return f"sha256:{hasher.hexdigest()}"
 
 
-VERBS = ("hello", "load", "check", "size", "prepare", "fill", "idle", "time", "verify", "release")
+VERBS = ("hello", "load", "check", "size", "prepare", "fill", "time", "verify", "release")
 
 
 def serve(pipe: Pipe, worker: Worker) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from assay.baselines.errors import InputError
 from assay.kernels import contract
-from assay.kernels.bench.audit import check_clock, check_pair, check_roofline
+from assay.kernels.bench.audit import check_clock, check_late, check_pair, check_roofline
 from assay.kernels.bench.ceilings import Ceilings, Roofline
 from assay.kernels.bench.clocks import UNKNOWN, Clocks
 from assay.kernels.bench.integrity import changed, fingerprint
@@ -71,6 +71,14 @@ def test_faster_than_the_roofline() -> None:
     assert Roofline(1e12, None).floor(1e6, 1e9) == pytest.approx(1e-6)
 
 
+def test_work_on_another_stream() -> None:
+    assert check_late([5e-6, 5e-6, 400e-6], block=1e-3) is None  # the device was busy once
+    fault = check_late([400e-6, 5e-6, 380e-6], block=1e-3)
+    assert fault is not None
+    assert fault.code == "late-work"
+    assert check_late([400e-6] * 3, block=10e-3) is None
+
+
 def test_ceilings_are_measured() -> None:
     ceilings = Ceilings(torch.device("cpu"))
     found = ceilings.roofline(1 << 20, 2, "float32")
@@ -106,7 +114,7 @@ def test_launches_reach_beyond_the_cache_within_memory() -> None:
     assert launches_for(4e-3, 1e-3, rotation=0, set_bytes=1 << 20, memory=1 << 30) == 4
     assert launches_for(4e-3, 1.0, rotation=64 << 20, set_bytes=1 << 20, memory=1 << 30) == 64
     assert launches_for(4e-3, 1.0, rotation=64 << 20, set_bytes=1 << 20, memory=8 << 20) == 8
-    assert launches_for(1.0, 1e-9, rotation=0, set_bytes=1, memory=1 << 30) == 2048
+    assert launches_for(1.0, 1e-9, rotation=0, set_bytes=1, memory=1 << 30) == 512
     with pytest.raises(InputError, match="two do not fit in --memory"):
         launches_for(4e-3, 1e-3, rotation=0, set_bytes=1 << 20, memory=1 << 20)
 
