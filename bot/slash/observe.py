@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from assay.baselines.config import parse_configuration
 from assay.baselines.errors import AssayError, InputError
 from assay.baselines.ledger import Ledger
 from assay.baselines.ledger.history import baseline
@@ -14,7 +15,7 @@ from assay.bot.measuring import run_of
 from assay.bot.objects import Pull
 from assay.bot.slash import entries, replies
 from assay.bot.slash.acceptance import Series, meant, series_of
-from assay.bot.slash.line import BadLine, read_line
+from assay.bot.slash.line import BadLine, addressed, read_line
 from assay.bot.slash.snapshot import CommandSnapshot, RunFacts
 from assay.bot.slash.verbs import BY_NAME, Command, Look, looks, understand
 
@@ -73,7 +74,10 @@ def observe(
     number = int(facts["pull"])
     pull = repository.pull(number)
     branch, author = repository.default_branch(), str(facts["author"])
-    configuration = repository.file_at(CONFIGURATION, branch)
+    data = repository.file_at(CONFIGURATION, branch)
+    configuration = data.decode("utf-8", "replace") if data is not None else None
+    if not addressed(str(facts["body"])) and not _bare(configuration):
+        return CommandSnapshot(**seen, default_branch=branch, configuration=configuration)  # `/help` of another bot
     seen |= {
         "open": pull.state == "open",
         "head_sha": pull.head_sha,
@@ -81,7 +85,7 @@ def observe(
         "fork": pull.fork,
         "permission": repository.permission(author) if author else "none",
         "default_branch": branch,
-        "configuration": configuration.decode("utf-8", "replace") if configuration is not None else None,
+        "configuration": configuration,
         "answered": _answered(repository, number, int(facts["comment"])),
     }
     needed = needs(str(facts["body"]))
@@ -108,6 +112,14 @@ def observe(
     if "milestones" in needed:
         seen["milestones"] = checklist(pull)
     return CommandSnapshot(**seen)
+
+
+def _bare(configuration: str | None) -> bool:
+    """Whether verbs are understood without `/assay`; not under a policy that cannot be read."""
+    try:
+        return parse_configuration((configuration or "").encode()).commands.bare
+    except InputError:
+        return False
 
 
 def needs(body: str) -> frozenset[Look]:

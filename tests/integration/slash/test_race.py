@@ -374,9 +374,19 @@ def test_what_cannot_be_looked_at_is_said(scene: Scene) -> None:
         scene.say("/assay evaluate arc_easy")
     [reply] = scene.replies()
     assert "That did not work" in reply
+    scene.github.faults.add("status", method="GET", path="/pulls/", status=500, times=50)
     with pytest.raises(AssayError):
         scene.say("/help")  # perhaps meant for another bot
     assert len(scene.replies()) == 1
+
+
+def test_another_bots_command_costs_two_requests(scene: Scene) -> None:
+    before = len(scene.github.log)
+    scene.say("/help")
+    assert [e.path.rsplit("/", 2)[-2:] for e in scene.github.log[before:]] == [["pulls", "1"], [".github", "assay.yml"]]
+    scene.repo.commit({".github/assay.yml": "commands: {bare: true}"})
+    scene.say("/help")
+    assert "| command | what it does | needs |" in scene.replies()[-1]
 
 
 def test_other_workflows_are_left_alone(scene: Scene) -> None:
