@@ -31,6 +31,8 @@ def name_of(payload: Mapping[str, Any]) -> str:
     """The kind of an event, told by what it holds; empty for one that the bot does not handle."""
     if isinstance(payload.get("workflow_run"), dict):
         return "workflow_run"
+    if isinstance(payload.get("pull_request"), dict) and isinstance(payload.get("number"), int):
+        return "pull_request"
     if isinstance(payload.get("comment"), dict) and isinstance(payload.get("issue"), dict):
         return "issue_comment"
     return ""

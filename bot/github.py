@@ -105,7 +105,7 @@ class GitHub:
         """The same of a workflow run, as its event tells of it; one that lacks something is asked for when it is needed."""
         try:
             self._run = run_of(run)
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             self._run = None
 
     def remember(self, facts: Any) -> None:

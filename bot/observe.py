@@ -64,11 +64,17 @@ ReadAt = Callable[[str, str], bytes | None]
 
 
 def event_facts(name: str, payload: Mapping[str, Any]) -> EventFacts:
-    """The facts of a `workflow_run` event. Raises `InputError` for an event that `assay comment` does not handle."""
+    """The facts of a `workflow_run`, `pull_request` or `pull_request_target` event.
+
+    Raises `InputError` for an event that `assay comment` does not handle.
+    """
+    if name in ("pull_request", "pull_request_target"):
+        return _opened(payload)
     run = payload.get("workflow_run")
     if name != "workflow_run" or not isinstance(run, dict):
         raise InputError(
-            f"assay comment handles workflow_run events, not {name[:40]!r}: call it from a workflow with `on: workflow_run`."
+            f"assay comment handles workflow_run and pull_request_target events, not {name[:40]!r}: call it from a workflow "
+            "with `on: workflow_run`."
         )
     try:
         return EventFacts(
@@ -85,6 +91,16 @@ def event_facts(name: str, payload: Mapping[str, Any]) -> EventFacts:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"the workflow_run event lacks {error}: give the event file that GitHub wrote.") from None
+
+
+def _opened(payload: Mapping[str, Any]) -> EventFacts:
+    try:
+        head = str(payload["pull_request"]["head"]["sha"])
+        return EventFacts(
+            name="pull_request", action=str(payload.get("action", "")), head_sha=head, pull=int(payload["number"])
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the pull_request event lacks {error}: give the event file that GitHub wrote.") from None
 
 
 def observe(
@@ -113,6 +129,8 @@ def observe(
         "event": facts,
         "check_name": check_name,
     }
+    if facts.pull is not None:
+        return _unmeasured(facts.pull, repository, ledger, common)
     opening = facts.action in ("requested", "in_progress")
     everything = repository.checks(facts.head_sha, check_name if opening else None)
     checks = [check for check in everything if check.name == check_name]
@@ -186,11 +204,28 @@ def observe(
     return found
 
 
+def _unmeasured(
+    number: int, repository: Repository, ledger: Ledger, common: dict[str, Any]
+) -> list[tuple[Snapshot, dict[str, Record]]]:
+    """A pull request as its files and the publications show it, whether or not anything measures it; nothing is looked at
+    any further where there is no `capstone.yml`."""
+    pull = repository.pull(number)
+    read = repository.reader(proposals(pull.base_ref, pull.head_sha))
+    capstone, kept = observe_capstone(repository, ledger, pull.base_ref, pull.head_sha, {}, read)
+    if capstone is None or pull.state != "open":
+        return []
+    viewer = repository.viewer_login()
+    ours = tuple(CommentFacts(id=c.id, body=c.body) for c in repository.issue_comments(number) if is_ours(c, viewer))
+    facts = PullFacts(number=number, head_sha=pull.head_sha, base_ref=pull.base_ref, fork=pull.fork, url=pull.html_url)
+    return [(Snapshot(**common, pull=facts, comments=ours, capstone=capstone), kept)]
+
+
 def save(snapshot: Snapshot, records: Mapping[str, Record], folder: Path) -> Path:
     """Write a snapshot and its evidence, so that `assay simulate` can replay the run. Returns the snapshot's path."""
     for digest, record in records.items():
         write_record(folder / "evidence" / digest, record.evidence, record.rows)
     path = folder / "snapshot.json"
+    folder.mkdir(parents=True, exist_ok=True)
     path.write_text(snapshot.model_dump_json(indent=1) + "\n")
     return path
 

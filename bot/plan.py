@@ -58,6 +58,8 @@ def plan(snapshot: Snapshot, records: Mapping[str, Record]) -> Plan:
     event = snapshot.event
     if event.name == "workflow_run" and event.action in ("requested", "in_progress"):
         return _opening(snapshot)
+    if event.name == "pull_request":
+        return _opened(snapshot, records)
     if snapshot.pull is None:
         return _superseded(snapshot)
     configuration, problem = _configuration(snapshot)
@@ -117,6 +119,15 @@ def _opening(snapshot: Snapshot) -> Plan:
     if snapshot.check_id is not None:
         return Plan([])
     return Plan([OpenCheck(snapshot.check_name, event.head_sha, own_id(event), event.run_url)])
+
+
+def _opened(snapshot: Snapshot, records: Mapping[str, Record]) -> Plan:
+    """A pull request was opened or pushed to: its checklist, which needs no run. A comment with results is left to the run
+    that measures the new head."""
+    measured = any((marker := read_marker(c.body)) is not None and marker.run for c in snapshot.comments)
+    if measured or snapshot.event.action == "closed":
+        return Plan([])
+    return Plan(_commenting(snapshot, (), Configuration(), checklist.block(snapshot, records, ())))
 
 
 def _superseded(snapshot: Snapshot) -> Plan:

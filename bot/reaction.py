@@ -81,7 +81,7 @@ def react(
 
 def _give_up(facts: EventFacts, repository: Any, check_name: str, error: Exception) -> None:
     """Close our open check, so that a fault of ours or of GitHub's is not taken for work that goes on."""
-    if facts.action in ("requested", "in_progress"):
+    if facts.action in ("requested", "in_progress") or facts.pull is not None:
         return
     said = str(error) if isinstance(error, ServiceError) else f"an unexpected {type(error).__name__}"
     try:

@@ -25,6 +25,8 @@ class EventFacts(Strict):
     workflow: str = ""
     run_url: str = ""
     head_sha: str = ""
+    pull: int | None = None
+    """Number of the pull request that was opened or pushed to; None where a run set us off."""
     conclusion: str | None = None
     command: str = ""
     """UUID of the slash command that dispatched the run; empty for a run of the pull request itself."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     envvar="GITHUB_EVENT_PATH",
     required=True,
     metavar="FILE",
-    help="The workflow_run event, as GitHub wrote it.",
+    help="The event, as GitHub wrote it.",
 )
 @click.option(
     "--event-name", envvar="GITHUB_EVENT_NAME", default="workflow_run", show_default=True, help="Name of the event."
@@ -66,6 +66,7 @@ def comment(
 
     \b
     Called from a workflow with `on: workflow_run` (types: requested, completed); it runs no code of the pull request.
+    On `pull_request_target` it posts the milestones of capstone.yml, where there is one, by reading files only.
     By hand, to see what would happen:
       assay comment --event event.json --repository acme/widgets --dry-run
 
@@ -132,11 +133,11 @@ def comment(
     elif not dry_run:
         for outcome in outcomes:
             where = f"pull request {outcome['pull']}" if outcome["pull"] else facts.head_sha[:12]
-            click.echo(
-                f"{where}: {outcome['overall'] or 'check opened'} ({', '.join(outcome['operations']) or 'nothing to do'})"
-            )
+            what = outcome["overall"] or ("milestones" if facts.pull else "check opened")
+            click.echo(f"{where}: {what} ({', '.join(outcome['operations']) or 'nothing to do'})")
         if not outcomes:
-            click.echo("this run belongs to no pull request: nothing to do")
+            said = "there is no capstone.yml" if facts.pull else "this run belongs to no pull request"
+            click.echo(f"{said}: nothing to do")
 
 
 def _append(summary: Path | None, text: str) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
 from tests.integration.bot.stage import Stage, headline
-from tests.loopback import events
-from tests.loopback.fixtures import client, ledger
+from tests.loopback import events, job_token
+from tests.loopback.fixtures import REPOSITORY, client, ledger
 from tests.unit.milestones.workbench import ATTENTION, FIRST_TWO, PASSED, REPORT, WITHOUT, ours
 
 from assay.baselines.ledger.history import history
 from assay.baselines.record import Record
+from assay.bot.cli import assay
+from assay.bot.commands.simulate import simulate
 from assay.bot.milestones.checklist import END, START
 from assay.bot.observe import event_facts, load, observe, save
 from assay.bot.operations import UpdateComment
@@ -150,3 +154,54 @@ def test_a_replay_gives_the_same_checklist(stage: Stage) -> None:
     live, replayed = plan(snapshot, records), plan(seen, again)
     assert live.operations == replayed.operations
     assert not any(isinstance(o, UpdateComment) for o in live.operations)  # the comment is up to date already
+
+
+def opened(stage: Stage, tmp_path: Path, action: str = "opened") -> tuple[int, str, str]:
+    """What the reporting workflow runs on `pull_request_target`: (exit code, words, what its snapshot replays to)."""
+    payload = events.pull_request(stage.github, stage.repo, stage.number, action)
+    (tmp_path / "event.json").write_text(json.dumps(payload))
+    token = stage.github.token(job_token(contents="read", pull_requests="write"))
+    options = ["--repository", REPOSITORY, "--github-token", token, "--api-url", stage.github.url]
+    event = ["--event", str(tmp_path / "event.json"), "--event-name", "pull_request_target"]
+    snapshot = tmp_path / "seen" / f"pull-{stage.number}" / "snapshot.json"
+    snapshot.unlink(missing_ok=True)
+    done = CliRunner().invoke(
+        assay,
+        ["comment", *event, *options, "--server-url", stage.github.web, "--snapshot", str(tmp_path / "seen")],
+        env={"ASSAY_CACHE": str(tmp_path / "cache"), "GITHUB_STEP_SUMMARY": None},
+    )
+    replay = ""
+    if snapshot.exists():
+        replay = CliRunner().invoke(simulate, [str(tmp_path / "event.json"), "--snapshot", str(snapshot)]).output
+    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
+    return done.exit_code, done.output, replay
+
+
+def test_a_pull_request_that_nothing_measures_has_its_checklist(stage: Stage, tmp_path: Path) -> None:
+    prepare(stage, *FIRST_TWO)
+    code, said, replay = opened(stage, tmp_path)
+    assert (code, "milestones (CreateComment)" in said) == (0, True)
+    assert ticked(block(stage)) == [True, True, False, False, False]
+    assert "1. comment on pull request" in replay
+    assert START in replay
+    assert stage.checks() == []
+    push(stage, {"capstone.yml": OTHER_SCOPE})
+    code, said, _ = opened(stage, tmp_path, "synchronize")
+    assert "milestones (UpdateComment)" in said
+    assert "backward pass" in block(stage)
+
+
+def test_results_are_left_to_the_run_that_measures_the_new_head(stage: Stage, tmp_path: Path) -> None:
+    prepare(stage)
+    stage.react(stage.measured())
+    before = stage.comment()
+    push(stage, {"capstone.yml": OTHER_SCOPE})
+    assert "milestones (nothing to do)" in opened(stage, tmp_path, "synchronize")[1]
+    assert stage.comment() == before
+
+
+def test_without_a_capstone_an_opened_pull_request_costs_two_requests(stage: Stage, tmp_path: Path) -> None:
+    before = len(stage.github.log)
+    assert opened(stage, tmp_path)[:2] == (0, "there is no capstone.yml: nothing to do\n")
+    assert len(stage.github.log) == before + 2
+    assert stage.comments() == []
