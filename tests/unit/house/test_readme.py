@@ -27,12 +27,13 @@ def test_workflows_are_those_of_the_documentation() -> None:
 
 def test_configuration_table_has_every_key_and_its_default() -> None:
     rows = {
-        m[1]: m[2] for m in re.finditer(r"^\| `((?:gate|comment|commands)\.[a-z-]+)` \| (.*?) \|", README, re.MULTILINE)
+        m[1]: m[2] for m in re.finditer(r"^\| `((?:gate|comment|commands|retention)\.[a-z-]+)` \| (.*?) \|", README, re.MULTILINE)
     }
     schema = Configuration.model_json_schema(by_alias=True)["$defs"]
     wanted = {f"gate.{key}" for key in schema["Policy"]["properties"]}
     wanted |= {f"commands.{key}" for key in schema["CommandSettings"]["properties"]}
     wanted |= {f"comment.{key}" for key in schema["CommentSettings"]["properties"]}
+    wanted |= {f"retention.{key}" for key in schema["RetentionSettings"]["properties"]}
     assert set(rows) == wanted
     defaults = json.loads(Configuration().model_dump_json(by_alias=True))
     for name, shown in rows.items():
