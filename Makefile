@@ -7,7 +7,7 @@ DATA ?= ../shared/data
 OUT ?= build
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup demo test unit integration lint format golden pictures recording requirements schema benchmarks figures gate-real regression-real fuzz clean
+.PHONY: help setup demo demo-kernels test unit integration lint format golden pictures recording requirements schema benchmarks figures gate-real regression-real fuzz clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ setup: $(READY) ## Create .venv and install the pinned requirements.
 
 demo: $(READY) ## Three pull requests against a published baseline, in under 3 minutes and without network.
 	$(BIN)/python -m demo.play demo-output
+
+demo-kernels: $(READY) ## Three pull requests that change a kernel, timed on this machine's CPU in under a minute.
+	$(BIN)/python -m demo.kernel_story demo-output/kernels
 
 test: lint unit integration ## Everything that CI runs.
 

@@ -202,9 +202,9 @@ def _moved(f: Finding) -> str:
     moved = abs(100 * f.change)
     interval = f"95% interval {text.signed(100 * f.low, 1)} to {text.signed(100 * f.high, 1)}%"
     verb = (
-        f"got {moved:.1f}% {'slower' if f.change > 0 else 'faster'}, from {_time(f.base)} to {_time(f.head)}"
+        f"takes {moved:.1f}% {'more' if f.change > 0 else 'less'} time, {_time(f.head)} instead of {_time(f.base)}"
         if round(moved, 1)
-        else f"stayed at {_time(f.head)}"
+        else f"still takes {_time(f.head)}"
     )
     return f"**{text.plain(f.task, 60)}** {verb} ({interval}, {text.plural(f.n, 'block')})."
 

@@ -28,7 +28,8 @@ def relative_file(file: Path, head: Path) -> Path:
 
 
 def base_folder(base: str, head: Path, scratch: Path) -> tuple[Path, str | None]:
-    """(folder, commit) of the base: a folder as it is, or a revision of the head's repository written to `scratch`.
+    """(folder, commit) of the base: a folder as it is, or, written to `scratch`, the merge base of the head with a revision
+    of its repository: what others did on main since then is no part of the change.
 
     Raises `InputError` when it is neither.
     """
@@ -41,6 +42,7 @@ def base_folder(base: str, head: Path, scratch: Path) -> tuple[Path, str | None]
         raise InputError(
             f"--base {base} is neither a folder nor a revision of {head}: fetch it first (fetch-depth: 0), or give a folder."
         )
+    commit = _git(head, "merge-base", commit, "HEAD").decode().strip() or commit
     # Within a repository, `git archive` alone writes the current folder's part; from the top it is the whole tree.
     top = _git(head, "rev-parse", "--show-toplevel").decode().strip()
     data = _git(Path(top), "archive", "--format=tar", commit)

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[3]
 ACTIONS = sorted((ROOT / "actions").glob("*/action.yml"))
 COMMANDS = {
     "evaluate": ["evaluate"],
+    "bench-kernels": ["bench"],
     "gate": ["gate"],
     "comment": ["comment"],
     "publish-baseline": ["baseline", "publish"],
