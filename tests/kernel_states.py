@@ -67,7 +67,7 @@ def record(
         metrics[f"roofline/{case}"] = Metric(value=0.84, unit="proportion")
         metrics[f"launch-overhead/{case}"] = Metric(value=4.2, unit="us", direction="lower")
         metrics[f"first-use/{case}"] = Metric(value=812.0, unit="ms", direction="lower")
-    facts: dict[str, Any] = {"blocks": blocks, "margin_percent": 2.0, "order_seed": 0, "clocks": "nvml"}
+    facts: dict[str, Any] = {"blocks": blocks, "margin_percent": 2.0, "order_seed": 0, "clocks": "read by NVML"}
     facts |= {f"contract.{case}": case not in (contract or {}) for case in [*ratios, "tail"]}
     facts |= {f"contract-reason.{case}": why for case, why in (contract or {}).items()}
     facts |= {f"refused.{case}": code for case, code in (refused or {}).items()}

@@ -165,7 +165,7 @@ def _attributes(lease: Lease, arm: str, command: str) -> dict[str, Scalar]:
         "margin_percent": 100 * plan.margin,
         "order_seed": plan.seed,
         "arms": ", ".join(lease.checkouts),
-        "clocks": "nvml" if lease.clocks else "not available",
+        "clocks": "read by NVML" if lease.clocks else "not available",
     }
     if BASE in lease.checkouts:
         found[LEASE] = lease.id

@@ -7,9 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.kernel_states import STATES
+from tests.states import HEAD
 
 from assay.baselines.compare.verdict import Overall
+from assay.baselines.errors import InputError
+from assay.baselines.record import write_record
+from assay.bot.cli import assay
+from assay.bot.observe import load, save
 from assay.bot.operations import CloseCheck, CreateComment
 from assay.bot.plan import plan
 from assay.bot.report import to_json, to_junit
@@ -66,3 +72,22 @@ def test_other_machines_can_read_it(state: str) -> None:
     blocking = [f for f in document.get("findings", ()) if f["blocks"]]
     assert bool(blocking) == (planned.overall is Overall.REGRESSED)
     assert f'failures="{len(blocking)}"' in to_junit(result, block_inconclusive=False)
+
+
+def test_a_saved_snapshot_replays(tmp_path: Path) -> None:
+    made = STATES["slower"]()
+    snapshot, records = load(save(made.snapshot, made.records, tmp_path))
+    assert plan(snapshot, records).operations == plan(made.snapshot, made.records).operations
+
+
+def test_the_head_of_a_lease_can_be_published_and_its_base_not(tmp_path: Path) -> None:
+    made = STATES["same"]()
+    by_arm = {r.evidence.attributes["supplement"]: r for r in made.records.values()}
+    for supplement, code in ((False, 0), (True, 2)):
+        folder = tmp_path / str(supplement)
+        write_record(folder, by_arm[supplement].evidence, by_arm[supplement].rows)
+        arguments = ["baseline", "publish", str(folder), "--branch", "main", "--ledger", str(tmp_path / "ledger")]
+        done = CliRunner().invoke(assay, arguments)
+        assert (done.exit_code, isinstance(done.exception, InputError)) == ((0, False) if code == 0 else (1, True))
+    listed = CliRunner().invoke(assay, ["baseline", "list", "--kind", "kernel", "--ledger", str(tmp_path / "ledger")])
+    assert f"baseline/main/{HEAD[:12]}/kernel/" in listed.output
