@@ -155,8 +155,10 @@ class Consumer:
         assert ran.exit_code == expect, ran.log
         return ran
 
-    def measure(self, number: int, *, expect: int = 0, run: int | None = None, attempt: int = 1) -> int:
-        """What a pull request runs; returns the run's id."""
+    def measure(
+        self, number: int, *, expect: int = 0, run: int | None = None, attempt: int = 1, opened: bool = True
+    ) -> int:
+        """What a pull request runs; returns the run's id. Unless `opened`, the report that opens the check is left out."""
         issue = self.repo.issues[number]
         assert issue.head is not None
         fork = issue.head[0] != self.repo.full_name
@@ -171,7 +173,8 @@ class Consumer:
             )
         else:
             self.repo.runs[run].attempt, self.repo.runs[run].status = attempt, "in_progress"
-        self.report(run, "requested")
+        if opened:
+            self.report(run, "requested")
         event = events.pull_request(self.github, self.repo, number)
         token = FORK_TOKEN if fork else job_token(contents="read")
         ran = self._act("pull_request", event, "assay-measure.yml", run, token, attempt)

@@ -89,7 +89,7 @@ def examples(record: Record) -> int:
 
 def test_a_clear_loss_is_decided_early(consumer: Consumer, tmp_path: Path) -> None:
     number = consumer.pull("loss", broke=200)
-    run = consumer.measure(number)
+    run = consumer.measure(number, opened=False)
     records = left(consumer, run, tmp_path)
     assert list(records) == ["."]  # main has all the rows that it took
     n = examples(records["."])
@@ -106,7 +106,7 @@ def test_a_clear_loss_is_decided_early(consumer: Consumer, tmp_path: Path) -> No
 
 def test_rows_that_main_lacks_are_measured_in_the_same_job(consumer: Consumer, tmp_path: Path) -> None:
     number = consumer.pull("same", sharpness=2.0)
-    run = consumer.measure(number)
+    run = consumer.measure(number, opened=False)
     records = left(consumer, run, tmp_path)
     assert sorted(records) == ["head", "head.base"]
     n = examples(records["head"])
@@ -132,7 +132,7 @@ def test_a_base_model_that_is_not_what_main_published(consumer: Consumer) -> Non
     consumer.git("checkout", "-q", "main")
     consumer.repo.import_clone(consumer.clone)
     number = consumer.repo.pull("forged")
-    run = consumer.measure(number, expect=1)
+    run = consumer.measure(number, expect=1, opened=False)
     consumer.report(run)
     assert names(consumer.comments(number)) == ["## ✗ The measurement failed"]
     assert consumer.checks(number) == [("assay", "completed", "failure")]

@@ -32,7 +32,7 @@ def test_equal(consumer: Consumer) -> None:
 
 def test_two_percent_drop_is_blocked_and_shows_which_examples_changed(consumer: Consumer) -> None:
     number = consumer.pull("drop", broke=28, fixed=8)
-    consumer.report(consumer.measure(number))
+    consumer.report(consumer.measure(number, opened=False))
     comment = consumer.comment(number)
     assert names([comment]) == ["## ✗ Accuracy regressed on toy"]
     assert "lost 2.0 points, from 0.600 to 0.580: 28 examples broke and 8 were fixed, of 1,000" in comment
@@ -47,7 +47,7 @@ def test_two_percent_drop_is_blocked_and_shows_which_examples_changed(consumer: 
 
 def test_improvement(consumer: Consumer) -> None:
     number = consumer.pull("better", broke=4, fixed=30)
-    consumer.report(consumer.measure(number))
+    consumer.report(consumer.measure(number, opened=False))
     assert names(consumer.comments(number)) == ["## ✓ Accuracy improved on toy"]
     assert consumer.checks(number) == [("assay", "completed", "success")]
 
@@ -95,7 +95,7 @@ def test_no_baseline(consumer: Consumer) -> None:
     consumer.git("branch", "-f", "release", "main")
     consumer.repo.import_clone(consumer.clone)
     number = consumer.pull("to-release", broke=28, base="release")
-    consumer.report(consumer.measure(number))
+    consumer.report(consumer.measure(number, opened=False))
     assert names(consumer.comments(number)) == ["## – No baseline to compare with yet"]
     assert consumer.checks(number) == [("assay", "completed", "neutral")]
 

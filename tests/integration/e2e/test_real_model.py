@@ -126,7 +126,7 @@ def gated(consumer: Consumer, variant: str) -> tuple[int, str]:
     consumer.git("checkout", "-q", "main")
     consumer.repo.import_clone(consumer.clone)
     number = consumer.repo.pull(variant)
-    consumer.report(consumer.measure(number))
+    consumer.report(consumer.measure(number, opened=False))
     return number, consumer.comment(number)
 
 

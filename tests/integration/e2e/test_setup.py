@@ -11,8 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.evidence import evaluation, outcomes
 from tests.loopback import Loopback, act
 from tests.loopback.consumer import ROOT, Consumer, names
+from tests.loopback.fixtures import ledger
+
+from assay.baselines.record import read_record, write_record
 
 SCRIPT = "actions/setup/create-venv.sh"
 
@@ -43,10 +47,10 @@ def _fresh_cache() -> None:
     """Nor a cache."""
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This assay with click and its builder only, so that an environment is made in seconds."""
-    engine = act.export(ROOT, tmp_path / "small engine")
+    engine = act.export(ROOT, tmp_path_factory.mktemp("small") / "small engine")
     text = (engine / "requirements/bot.txt").read_text()
     wanted = "click|hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers"
     blocks = re.findall(rf"^(?:{wanted})==.*\n(?: +--hash=.*\n)+", text, re.MULTILINE)
@@ -56,18 +60,23 @@ def small(tmp_path: Path) -> Path:
     return engine
 
 
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A runner's tool cache, in which one environment is made for the tests that only look at how it is found again."""
+    return tmp_path_factory.mktemp("runner") / "tool cache"
+
+
 def environments(tools: Path) -> list[Path]:
     return sorted(path for path in (tools / "assay").glob("*") if path.is_dir())
 
 
-def test_made_once_then_reused_whatever_the_caller_has_activated(small: Path, tmp_path: Path) -> None:
+def test_made_once_then_reused_whatever_the_caller_has_activated(small: Path, tools: Path, tmp_path: Path) -> None:
     """A venv, PYTHONPATH and modules of the caller reach neither the set-up nor the environment."""
     poison = tmp_path / "poison"
     for name in ("pip", "venv", "click", "assay"):
         (poison / name).mkdir(parents=True)
         (poison / name / "__init__.py").write_text("raise ImportError('the caller owns this')\n")
     caller = {"VIRTUAL_ENV": str(tmp_path / "theirs"), "PYTHONPATH": str(poison), "PYTHONHOME": ""}
-    tools = tmp_path / "tool cache"
     first = create(small, tools, "bot", **caller)
     assert first.returncode == 0, first.stderr
     [environment] = environments(tools)
@@ -83,8 +92,7 @@ def test_made_once_then_reused_whatever_the_caller_has_activated(small: Path, tm
     assert (environment / "ready").stat().st_mtime_ns == ready
 
 
-def test_a_half_made_one_is_made_anew_and_two_jobs_at_once_make_one(small: Path, tmp_path: Path) -> None:
-    tools = tmp_path / "tools"
+def test_a_half_made_one_is_made_anew_and_two_jobs_at_once_make_one(small: Path, tools: Path) -> None:
     key = create(small, tools, "bot").stdout.strip()
     [environment] = environments(tools)
     (environment / "ready").unlink()
@@ -98,9 +106,10 @@ def test_a_half_made_one_is_made_anew_and_two_jobs_at_once_make_one(small: Path,
 
 
 def test_a_package_with_another_hash_is_not_installed(small: Path, tmp_path: Path) -> None:
-    path = small / "requirements/bot.txt"
+    engine = shutil.copytree(small, tmp_path / "engine", symlinks=True)
+    path = engine / "requirements/bot.txt"
     path.write_text(re.sub(r"sha256:[0-9a-f]{8}", "sha256:00000000", path.read_text()))
-    done = create(small, tmp_path / "tools", "bot")
+    done = create(engine, tmp_path / "tools", "bot")
     assert done.returncode != 0
     assert done.stdout == ""
     assert "HASH" in done.stderr.upper()
@@ -112,7 +121,7 @@ def test_what_cannot_work_is_one_line(tmp_path: Path) -> None:
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2 && exit 0\nexit 1\n')
     old.chmod(0o755)
     for arguments, env, words in (
-        (("speed",), {}, "no profile 'speed': use bot or quant"),
+        (("speed",), {}, "no profile 'speed': use bot, quant or kernels"),
         (("dev",), {}, "no profile 'dev'"),
         (("bot",), {"ASSAY_PYTHON": str(old)}, "Python 3.9.2 is too old"),
         (("bot", str(tmp_path)), {}, "has no bin/assay"),
@@ -154,6 +163,13 @@ STEPS = """      - uses: acme/assay/actions/setup@v1
 """
 
 
+def measured(folder: Path, commit: str, scores: list[int]) -> Path:
+    """Evidence of a commit, as another job left it: the environments of the actions here have no torch to measure with."""
+    record = evaluation({"toy": scores}, commit=commit)
+    write_record(folder, record.evidence, record.rows)
+    return folder
+
+
 def test_comment_and_gate_in_the_environment_that_they_make(github_description: str | None, tmp_path: Path) -> None:
     """Hash-locked, without torch, made once for a job, in a repository with `bot`, `kernels` and `assay` of its own."""
     with Loopback() as github:
@@ -164,9 +180,16 @@ def test_comment_and_gate_in_the_environment_that_they_make(github_description: 
         assert "environment:" not in report.read_text()
         consumer.git("commit", "-qam", "Use the environment that the actions make")
         consumer.repo.import_clone(consumer.clone)
-        consumer.publish()
-        number = consumer.pull("drop", broke=28, fixed=8)
-        run = consumer.measure(number)
+        before, after = outcomes(1000, broke=28, fixed=8)
+        main = measured(tmp_path / "main", consumer.repo.refs["refs/heads/main"], before)
+        ledger(github, tmp_path / "publisher").publish(read_record(main), "main", folder=main)
+        number = consumer.pull("drop")
+        head = consumer.repo.issues[number].head_sha
+        run = consumer.repo.start_run(
+            head, branch="drop", name="assay measure", path=".github/workflows/assay-measure.yml"
+        )
+        consumer.repo.upload(run, "assay-evaluation", measured(tmp_path / "head", head, after))
+        consumer.repo.finish_run(run)
         ran = consumer.report(run)
         assert names(consumer.comments(number)) == ["## ✗ Accuracy regressed on toy"]
         assert consumer.checks(number) == [("assay", "completed", "failure")]

@@ -57,7 +57,7 @@ def commit(consumer: Consumer, branch: str, path: str, text: str) -> None:
 
 def test_the_checklist_follows_the_pull_request(consumer: Consumer) -> None:
     number = consumer.pull("int8", sharpness=2.0)
-    consumer.report(consumer.measure(number))
+    consumer.report(consumer.measure(number, opened=False))
     comment = consumer.comment(number)
     assert comment.startswith("<!-- assay run=")
     assert "## ✓ Accuracy is equivalent" in comment
@@ -70,7 +70,7 @@ def test_the_checklist_follows_the_pull_request(consumer: Consumer) -> None:
     commit(consumer, "int8", "capstone.yml", grown)
     commit(consumer, "int8", "report.md", "# Report\n\n## Limitations\n\nOne toy.\n")
     consumer.repo.synchronize(number)
-    consumer.report(consumer.measure(number))
+    consumer.report(consumer.measure(number, opened=False))
     comment = consumer.comment(number)
     assert ticked(comment) == [True, True, True]
     assert "**Scope grew without a reason:** activations is now included, which the base branch had excluded" in comment
@@ -79,7 +79,7 @@ def test_the_checklist_follows_the_pull_request(consumer: Consumer) -> None:
 
 def test_a_regression_blocks_its_milestone(consumer: Consumer) -> None:
     number = consumer.pull("worse", broke=28, fixed=8)
-    consumer.report(consumer.measure(number))
+    consumer.report(consumer.measure(number, opened=False))
     comment = consumer.comment(number)
     assert ticked(comment) == [True, False, False]
     assert "2. The change keeps its accuracy · **blocked**: the gate says regressed" in comment
