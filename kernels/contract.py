@@ -20,6 +20,7 @@ from assay.kernels.declaration import Declaration, Parameters, Tolerance, one_li
 
 PREFIX = "contract."
 """Attribute of the evidence for each case: `contract.<case>` is true or false."""
+RAISED = "the kernel raised"
 _SEED = 20_260_101
 
 
@@ -44,8 +45,17 @@ def check(declaration: Declaration, device: torch.device | str, *, seed: int = _
     are the declaration's fault and raise `InputError`.
     """
     place = torch.device(device)
-    cases = [*declaration.cases, *declaration.contract_cases]
-    return [check_case(declaration, case, place, seed=seed + number) for number, case in enumerate(cases)]
+    results: list[CaseResult] = []
+    for number, case in enumerate([*declaration.cases, *declaration.contract_cases]):
+        try:
+            results.append(check_case(declaration, case, place, seed=seed + number))
+        except InputError:
+            # An illegal access leaves the whole device context broken: then no inputs can be drawn either.
+            broken = next((r for r in results if r.reason.startswith(RAISED)), None)
+            if broken is None or place.type == "cpu":
+                raise
+            results.append(CaseResult(case, False, 0.0, 0.0, f"not run, since on {broken.case} {broken.reason}"))
+    return results
 
 
 def check_case(declaration: Declaration, case: str, device: torch.device, *, seed: int = _SEED) -> CaseResult:
@@ -67,7 +77,7 @@ def check_case(declaration: Declaration, case: str, device: torch.device, *, see
         except InputError as error:
             return CaseResult(case, False, worst.relative, worst.largest, str(error))
         except Exception as error:
-            return CaseResult(case, False, worst.relative, worst.largest, f"the kernel raised {one_line(error)}")
+            return CaseResult(case, False, worst.relative, worst.largest, f"{RAISED} {one_line(error)}")
         distance = compare(outputs, expected, tolerance)
         reason = distance.reason or mutated(held, before, declaration.mutates)
         worst = Distance(

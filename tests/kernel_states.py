@@ -152,6 +152,11 @@ STATES: dict[str, Callable[[], Scene]] = {
     ),
     "cheat": lambda: beside(*pair({}, refused={"c1024": "wrong-output", "c4096": "clock"})),
     "base-refused": lambda: beside(*pair({}, base={"refused": {"c1024": "roofline"}})),
+    "contract-only": lambda: beside(
+        *pair(
+            {}, untimed=True, protocol={"interpreter": True}, base={"untimed": True, "protocol": {"interpreter": True}}
+        )
+    ),
     "no-baseline": lambda: published(record("head", EVEN, lease=None), None),
     "two-leases": lambda: published(
         record("head", {**EVEN, "c4096": 1.3}, lease=None),

@@ -69,11 +69,11 @@ def compare(
     warnings += _warnings(base.evidence, head.evidence, head_rows, paired)
     if not findings:
         failing = [a for a, v in base.evidence.attributes.items() if a.startswith(CONTRACT) and v is False]
-        if not failing:
+        if not failing and not _contract_only(head.evidence):
             raise InputError("base and head share no timed case: measure the same cases on both.")
     return Comparison(
         kind=KIND,
-        overall=summarise(findings) if findings else Overall.NO_BASELINE,
+        overall=_overall(findings, head.evidence),
         findings=findings,
         examples=sum(f.n for f in speed),
         environment=environment,
@@ -84,6 +84,17 @@ def compare(
         hypotheses={CASES: len(speed)} if speed else {},
         facts=_facts(base_rows, measured, policy) if paired else (),
     )
+
+
+def _overall(findings: Sequence[Finding], head: Evidence) -> Overall:
+    if findings:
+        return summarise(findings)
+    return Overall.EQUIVALENT if _contract_only(head) else Overall.NO_BASELINE
+
+
+def _contract_only(evidence: Evidence) -> bool:
+    """Whether only contracts were checked, with Triton's interpreter, whose times mean nothing."""
+    return isinstance(evidence.protocol, dict) and evidence.protocol.get("interpreter") is True
 
 
 def _common(base: Evidence, head: Evidence, some: bool) -> tuple[list[str], list[str]]:

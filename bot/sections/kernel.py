@@ -73,8 +73,10 @@ def headline(result: Result) -> str:
             return f"No verdict on {_cases(lost)}: main's side cannot be used"
         case Overall.NO_BASELINE:
             return "No speed to compare with: main fails its contract"
+        case _ if not timed:
+            return "The contract holds; nothing was timed"
         case _:
-            if timed and all(f.accepted for f in timed):
+            if all(f.accepted for f in timed):
                 return "Slower, and that was accepted"
             held = "Not slower" if any(f.one_sided for f in timed) else "As fast as before"
             apart = ", apart from what was accepted" if any(f.accepted for f in timed) else ""

@@ -55,16 +55,17 @@ class Worker:
             name, cache = properties.name, int(properties.L2_cache_size)
         return {"torch": torch.__version__, "device": name, "cache": cache}
 
-    def load(self, file: str, root: str, only: list[str]) -> Answer:
-        """Import the declarations and describe them."""
+    def load(self, file: str, root: str, only: list[str], optional: bool = False) -> Answer:
+        """Import the declarations and describe them. `optional`: what `only` names may be missing, as a new kernel is on
+        the base."""
         self._root = Path(root).resolve()
         started = self._clock()
         found = load(Path(file), root=self._root)
         seconds = self._clock() - started
         unknown = [name for name in only if name not in found]
-        if unknown:
+        if unknown and not optional:
             raise InputError(f"{Path(file).name} declares no {unknown[0][:64]}: it has {', '.join(list(found)[:8])}.")
-        self._declarations = {name: found[name] for name in only or found}
+        self._declarations = {name: found[name] for name in only or found if name in found}
         started = self._clock()
         for declaration in self._declarations.values():
             if declaration.setup is not None:
@@ -81,21 +82,32 @@ class Worker:
     def check(self, kernel: str) -> Answer:
         """The contract of a kernel; before it the first call of each timed case, which pays for compilation."""
         declaration = self._declarations[kernel]
+        norms = {case: self._norm(declaration, case) for case in declaration.cases}
         first: dict[str, float] = {}
+        raised = ""
         for case, parameters in declaration.cases.items():
             values = contract.draw(declaration, parameters, FIRST_SEED, self._device)
             started = self._clock()
             try:
                 declaration.kernel(**values)
                 self._watch.settle()
-            except Exception:  # the contract says what went wrong
+            except Exception as error:  # the contract says what went wrong, if it still can
+                raised = raised or f"{contract.RAISED} {one_line(error)}"
+                if self._device.type == "cuda":
+                    break
                 continue
             first[case] = self._clock() - started
-        results = contract.check(declaration, self._device)
+        try:
+            results = contract.check(declaration, self._device)
+        except InputError:
+            if not raised:
+                raise
+            names = [*declaration.cases, *declaration.contract_cases]
+            results = [contract.CaseResult(case, False, 0.0, 0.0, raised) for case in names]
         return {
             "results": [[r.case, r.passed, r.relative_error, r.largest_error, r.reason[:300]] for r in results],
             "first_seconds": first,
-            "norms": {case: self._norm(declaration, case) for case in declaration.cases},
+            "norms": norms,
             "source": self._source_digest(),
             **self._integrity(),
         }
