@@ -10,7 +10,9 @@ from tests.loopback.fixtures import REPOSITORY
 
 from assay.bot.cli import main
 
-CLEARED = ("GITHUB_TOKEN", "ASSAY_LEDGER", "GITHUB_STEP_SUMMARY")
+CLEARED = (
+    "GITHUB_TOKEN", "ASSAY_LEDGER", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT", "GITHUB_BASE_REF", "GITHUB_REF_NAME",
+)  # fmt: skip
 
 
 def settle(stage: Stage, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
