@@ -7,7 +7,7 @@ DATA ?= ../shared/data
 OUT ?= build
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup demo demo-kernels test unit integration lint format golden pictures recording requirements schema benchmarks figures gate-real regression-real fuzz clean
+.PHONY: bench-kernels kernels-report tune-rowwise help setup demo demo-kernels test unit integration lint format golden pictures recording requirements schema benchmarks figures gate-real regression-real fuzz clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -77,6 +77,15 @@ benchmarks: $(READY) ## Measure the figures again (about an hour), then rewrite 
 
 figures: $(READY) ## Rewrite docs/figures.md from the recorded results.
 	$(BIN)/python -m benchmarks.figures
+
+bench-kernels: $(READY) ## On one Hopper GPU: contract, times, ablations and profiler bytes of our kernels (under 10 minutes).
+	.venv/bin/python -m assay.kernels.suite --out build/kernels
+
+kernels-report: $(READY) ## Rewrite docs/results/kernels from its results.json.
+	.venv/bin/python -m assay.kernels.suite.report docs/results/kernels/results.json --out docs/results/kernels
+
+tune-rowwise: $(READY) ## On one Hopper GPU: choose the mappings of the row-wise kernels again.
+	.venv/bin/python -m benchmarks.tune_rowwise
 
 requirements: ## Compile the pinned requirements from pyproject.toml.
 	bash requirements/compile.sh

@@ -14,10 +14,9 @@ from assay.kernels.cuda.program import Build, Launch, TensorMapBytes, defines, t
 
 HEAD_DIMENSION = 128
 _THREADS = 384
+_LOG2E = math.log2(math.e)
 _Q_STAGES = 2
 _TILE_BYTES = 128 * 128 * 2
-_L2_SHARE = 0.6
-"""Share of the L2 cache that the keys and values of one section of heads may fill."""
 
 
 @dataclass(frozen=True)
@@ -29,22 +28,13 @@ class Flags:
     overlap: bool = True
     lazy_rescale: bool = True
     stages: int = 2
+    l2_percent: int = 60
+    """Share of the L2 cache that the keys and values of one section of heads may fill, in percent."""
 
     def build(self) -> Build:
         """The variant of the source that these flags name."""
-        return Build.of("attention.cu", "attention_forward", **defines(asdict(self)))
-
-
-@dataclass(frozen=True)
-class _Device:
-    processors: int
-    l2_bytes: int
-
-
-@functools.cache
-def _device(index: int) -> _Device:
-    found = torch.cuda.get_device_properties(index)
-    return _Device(found.multi_processor_count, found.L2_cache_size)
+        macros = {name: value for name, value in asdict(self).items() if name != "l2_percent"}
+        return Build.of("attention.cu", "attention_forward", **defines(macros))
 
 
 @functools.cache
@@ -81,31 +71,45 @@ def attention(
     if output.numel() == 0:
         return output
     index = q.device.index
-    device = _device(index)
-    kv_heads = k.shape[1]
-    with torch.cuda.device(index):
-        stream = torch.cuda.current_stream(index).cuda_stream
-        pairs = batch * kv_heads
-        section = max(1, min(pairs, int(_L2_SHARE * device.l2_bytes / (length * HEAD_DIMENSION * 4))))
-        tiles = batch * heads * math.ceil(length / 128)
-        blocks = min(tiles, device.processors) if flags.persistent else tiles
-        factor = (HEAD_DIMENSION**-0.5 if scale is None else scale) * math.log2(math.e)
-        _launch(flags, index)(
-            blocks,
-            stream,
-            _map(q, 128),
-            _map(k, 128),
-            _map(v, 128),
-            _map(output, 64),
-            batch,
-            heads,
-            kv_heads,
-            length,
-            section,
-            factor,
-            _counter(index, stream).data_ptr(),
-        )
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            return attention(q, k, v, scale=scale, flags=flags)
+    plan = _plan(flags, batch, heads, k.shape[1], length, index)
+    stream = torch._C._cuda_getCurrentRawStream(index)
+    plan.launch(
+        plan.blocks,
+        stream,
+        _map(q, 128),
+        _map(k, 128),
+        _map(v, 128),
+        _map(output, 64),
+        batch,
+        heads,
+        k.shape[1],
+        length,
+        plan.section,
+        (HEAD_DIMENSION**-0.5 if scale is None else scale) * _LOG2E,
+        _counter(index, stream).data_ptr(),
+    )
     return output
+
+
+@dataclass(frozen=True)
+class _Plan:
+    launch: Launch
+    blocks: int
+    section: int
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(flags: Flags, batch: int, heads: int, kv_heads: int, length: int, device: int) -> _Plan:
+    """What a call of this shape launches, found once for each."""
+    found = torch.cuda.get_device_properties(device)
+    held = 2 * 2 * length * HEAD_DIMENSION  # bytes of one head's keys and values
+    section = max(1, min(batch * kv_heads, flags.l2_percent * found.L2_cache_size // (100 * held)))
+    tiles = batch * heads * math.ceil(length / 128)
+    blocks = min(tiles, found.multi_processor_count) if flags.persistent else tiles
+    return _Plan(_launch(flags, device), blocks, section)
 
 
 def ineligible(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str:
@@ -125,9 +129,14 @@ def ineligible(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str:
         return f"shapes {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)} do not belong together"
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         return f"{k.shape[1]} key heads do not divide {q.shape[1]} heads"
-    if torch.cuda.get_device_capability(q.device) != (9, 0):
+    if _capability(q.device.index) != (9, 0):
         return "the GPU is no Hopper (compute capability 9.0)"
     return ""
+
+
+@functools.cache
+def _capability(device: int) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
 
 
 def _map(tensor: torch.Tensor, rows: int) -> bytes:

@@ -21,6 +21,8 @@ ARCHITECTURE = "sm_90a"
 """Hopper with its architecture-specific instructions (wgmma, setmaxnreg)."""
 FOLDER = Path(__file__).parent
 _SUCCESS = 0
+_STREAM_OFFSET = 32
+"""Bytes from the start of CUlaunchConfig (7 sizes of 4 bytes, then an aligned pointer) to its stream."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,15 @@ def _compile(text: str, name: str, options: Sequence[str]) -> bytes:
         nvrtc.nvrtcDestroyProgram(program)
 
 
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """The driver, whose functions return a status."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise InputError(f"there is no CUDA driver ({error}): run this on a machine with an NVIDIA GPU.") from error
+
+
 class Launch:
     """A kernel on the current device, with its launch configuration; calling it enqueues one launch.
 
@@ -156,6 +167,12 @@ class Launch:
             size.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             size.value.clusterDim.x, size.value.clusterDim.y, size.value.clusterDim.z = cluster, 1, 1
             self._config.attrs, self._config.numAttrs = [size], 1
+        # Through ctypes, a launch takes 2 us of the host; converting the same structures at every call would take 20.
+        self._config_address = ctypes.c_void_p(int(self._config.getPtr()))
+        self._sizes = (ctypes.c_uint * 7).from_address(int(self._config.getPtr()))
+        self._stream = ctypes.c_void_p.from_address(int(self._config.getPtr()) + _STREAM_OFFSET)
+        self._handle = ctypes.c_void_p(int(self._function))
+        self._enqueue = _library().cuLaunchKernelEx
 
     @functools.cached_property
     def capacity(self) -> int:
@@ -185,11 +202,11 @@ class Launch:
                 ctypes.memmove(ctypes.addressof(slot), argument, len(argument))
             else:
                 slot.value = argument
-        self._config.gridDimX = blocks
-        self._config.hStream = stream
-        (status,) = self._driver.cuLaunchKernelEx(self._config, self._function, ctypes.addressof(self._pointers), 0)
-        if int(status) != _SUCCESS:
-            raise ServiceError(f"the kernel was not launched: {status.name}.")
+        self._sizes[0] = blocks
+        self._stream.value = stream
+        status = self._enqueue(self._config_address, self._handle, self._pointers, None)
+        if status != _SUCCESS:
+            raise ServiceError(f"the kernel was not launched: {self._driver.CUresult(status).name}.")
 
 
 class TensorMapBytes(ctypes.Structure):

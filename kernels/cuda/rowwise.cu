@@ -13,6 +13,7 @@
 // RESIDUAL         1: h = x + residual is normalised, and written back (norms only)
 // WEIGHT, BIAS     1: multiply by weight, add bias (norms only)
 // ONLINE           1: maximum and sum in one reduction (Milakov and Gimelshein 2018); 0: two reductions (softmax only)
+// NO_ALLOCATE      1: 16-byte loads of the row leave no line in the first-level cache
 // EXACT            1: the mapping covers the row without rest, so that no load is guarded
 // PREFETCH         0: one row per block, many blocks; n: blocks stay, and their next n rows are on their way into shared
 //                  memory (cp.async) while they work on this one
@@ -28,6 +29,9 @@ typedef long long i64;
 #define LAYERNORM 2
 #ifndef ONLINE
 #define ONLINE 1
+#endif
+#ifndef NO_ALLOCATE
+#define NO_ALLOCATE 1
 #endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 1
@@ -72,7 +76,7 @@ __device__ __forceinline__ Vector load(const Element* from) { return *reinterpre
 
 __device__ __forceinline__ Vector load_streaming(const Element* from) {
     Vector v;
-    if constexpr (sizeof(Vector) == 16) {
+    if constexpr (NO_ALLOCATE && sizeof(Vector) == 16) {
         u32(&w)[4] = reinterpret_cast<u32(&)[4]>(v);
         asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from));

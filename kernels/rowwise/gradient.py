@@ -14,7 +14,7 @@ import triton.language as tl
 
 from assay.kernels.rowwise.portable import matrix
 
-FUSED_LIMIT = 16_384
+FUSED_LIMIT = 8_192
 """Longest row for which one kernel forms dh and the sums over rows together; beyond it they are two kernels."""
 _BLOCK = 4_096
 
@@ -141,7 +141,8 @@ def norm_backward(
         empty = h.new_zeros(columns)
         return dh.view(h.shape), None if weight is None else empty, empty.clone() if bias else None
     handed = None if dtotal is None else matrix(dtotal)
-    parts = _parts(count, h.device) if columns <= fused_limit else min(count, 64)
+    warps = max(1, min(32, triton.next_power_of_2(columns) // 512))
+    parts = _parts(count, warps, h.device) if columns <= fused_limit else min(count, 64)
     partial = torch.empty(2, parts, columns, dtype=torch.float32, device=h.device)
     common = (rows, slopes, rows if handed is None else handed, rows if weight is None else weight, statistics, dh)
     strides = (rows.stride(0), slopes.stride(0), 0 if handed is None else handed.stride(0))
@@ -150,7 +151,7 @@ def norm_backward(
         block = triton.next_power_of_2(columns)
         _backward_fused[(parts,)](
             *common, partial[0], partial[1], count, columns, *strides, **switches, BIAS=bias, BLOCK=block,
-            num_warps=max(1, min(32, block // 512)),
+            num_warps=warps,
         )  # fmt: skip
     else:
         _backward_rows[(count,)](*common, columns, *strides, **switches, BLOCK=_BLOCK, num_warps=8)
@@ -163,8 +164,9 @@ def norm_backward(
     return dh.view(h.shape), dweight, partial[1].sum(0).to(h.dtype) if bias else None
 
 
-def _parts(rows: int, device: torch.device) -> int:
-    """Programs of the fused kernel: two for each multiprocessor, so that one's loads hide behind the other's sums."""
+def _parts(rows: int, warps: int, device: torch.device) -> int:
+    """Programs of the fused kernel: enough for 16 warps on each multiprocessor, so that one's loads hide another's sums."""
     if device.type != "cuda":
         return min(rows, 4)
-    return min(rows, 2 * torch.cuda.get_device_properties(device).multi_processor_count)
+    processors = torch.cuda.get_device_properties(device).multi_processor_count
+    return min(rows, processors * max(1, 16 // warps))

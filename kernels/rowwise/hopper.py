@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from dataclasses import dataclass
 
 import torch
 
@@ -15,11 +16,13 @@ OPERATORS = ("softmax", "rmsnorm", "layernorm")
 _TYPES = [*[ctypes.c_void_p] * 7, ctypes.c_longlong, ctypes.c_int, *[ctypes.c_longlong] * 3, ctypes.c_float]
 
 
-def softmax(x: torch.Tensor, *, online: bool = True, mapping: Mapping | None = None) -> torch.Tensor:
+def softmax(
+    x: torch.Tensor, *, online: bool = True, no_allocate: bool = True, mapping: Mapping | None = None
+) -> torch.Tensor:
     """Softmax over the last dimension. `x`: bfloat16 or float32 on a GPU, rows of up to 131,072 elements."""
     rows = _rows(x)
     y = torch.empty_like(rows)
-    _run("softmax", rows, None, None, None, y, None, None, 0.0, mapping, online=online)
+    _run("softmax", rows, None, None, None, y, None, None, 0.0, mapping, online=online, no_allocate=no_allocate)
     return y.view(x.shape)
 
 
@@ -71,11 +74,13 @@ def switches(
     weight: bool = False,
     bias: bool = False,
     statistics: bool = False,
+    no_allocate: bool = True,
 ) -> Switches:
     """Macros of the source that follow from the call."""
     return (
         ("BIAS", int(bias)),
         ("EXACT", int(columns == mapping.columns)),
+        ("NO_ALLOCATE", int(no_allocate)),
         ("ONLINE", int(online)),
         ("PREFETCH", mapping.prefetch),
         ("RESIDENT", mapping.resident),
@@ -111,6 +116,47 @@ def _launch(operator: str, bf16: bool, mapping: Mapping, chosen: Switches, devic
     return Launch(made, _TYPES, threads=mapping.threads, shared=shared, cluster=mapping.cluster)
 
 
+@dataclass(frozen=True)
+class _Plan:
+    launch: Launch
+    blocks: int
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(
+    operator: str,
+    bf16: bool,
+    count: int,
+    columns: int,
+    vector: int,
+    residual: bool,
+    weight: bool,
+    bias: bool,
+    statistics: bool,
+    online: bool,
+    no_allocate: bool,
+    mapping: Mapping | None,
+    device: int,
+) -> _Plan:
+    """What a call of this shape launches. Found once for each shape, so that the next call only looks it up."""
+    if mapping is None:
+        name = f"add_{operator}" if residual else operator
+        mapping = choose(name, columns, 2 if bf16 else 4, vector)
+    chosen = switches(
+        columns,
+        mapping,
+        online=online,
+        residual=residual,
+        weight=weight,
+        bias=bias,
+        statistics=statistics,
+        no_allocate=no_allocate,
+    )
+    launch = _launch(operator, bf16, mapping, chosen, device)
+    blocks = -(-count // mapping.rows) * mapping.cluster
+    return _Plan(launch, min(blocks, launch.capacity) if mapping.prefetch else blocks)
+
+
 def _run(
     operator: str,
     x: torch.Tensor,
@@ -124,45 +170,60 @@ def _run(
     mapping: Mapping | None,
     *,
     online: bool = True,
+    no_allocate: bool = True,
 ) -> None:
     count, columns = x.shape
     if x.numel() == 0:
         return
-    tensors = [x, residual, weight, bias, y, total]
-    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-    if mapping is None:
-        itemsize = x.element_size()
-        alignment = 0
-        for address in addresses:
-            alignment |= address
-        for tensor in (x, residual, y):
-            if tensor is not None:
-                alignment |= tensor.stride(0) * itemsize
-        name = operator if residual is None else f"add_{operator}"
-        width = vector_width(columns, itemsize, alignment & -alignment if alignment else 16)
-        mapping = choose(name, columns, itemsize, width)
-    chosen = switches(
-        columns,
-        mapping,
-        online=online,
-        residual=residual is not None,
-        weight=weight is not None,
-        bias=bias is not None,
-        statistics=kept is not None,
-    )
     index = x.device.index
-    with torch.cuda.device(index):
-        launch = _launch(operator, x.dtype == torch.bfloat16, mapping, chosen, index)
-        blocks = -(-count // mapping.rows) * mapping.cluster
-        launch(
-            min(blocks, launch.capacity) if mapping.prefetch else blocks,
-            torch.cuda.current_stream(index).cuda_stream,
-            *addresses,
-            0 if kept is None else kept.data_ptr(),
-            count,
-            columns,
-            x.stride(0),
-            0 if residual is None else residual.stride(0),
-            y.stride(0),
-            epsilon,
-        )
+    if index != torch.cuda.current_device():
+        with torch.cuda.device(index):
+            _run(
+                operator,
+                x,
+                residual,
+                weight,
+                bias,
+                y,
+                total,
+                kept,
+                epsilon,
+                mapping,
+                online=online,
+                no_allocate=no_allocate,
+            )
+        return
+    itemsize = x.element_size()
+    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in (x, residual, weight, bias, y, total)]
+    x_stride, y_stride = x.stride(0), y.stride(0)
+    residual_stride = 0 if residual is None else residual.stride(0)
+    bits = (x_stride | y_stride | residual_stride) * itemsize
+    for address in addresses:
+        bits |= address
+    plan = _plan(
+        operator,
+        x.dtype == torch.bfloat16,
+        count,
+        columns,
+        vector_width(columns, itemsize, bits & -bits if bits else 16),
+        residual is not None,
+        weight is not None,
+        bias is not None,
+        kept is not None,
+        online,
+        no_allocate,
+        mapping,
+        index,
+    )
+    plan.launch(
+        plan.blocks,
+        torch._C._cuda_getCurrentRawStream(index),
+        *addresses,
+        0 if kept is None else kept.data_ptr(),
+        count,
+        columns,
+        x_stride,
+        residual_stride,
+        y_stride,
+        epsilon,
+    )

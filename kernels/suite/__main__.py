@@ -70,6 +70,8 @@ def run(out: Path, wanted: Iterable[str], *, quick: bool = False) -> None:
     if quick:
         stages.ROUNDS.update({name: max(5, rounds // 10) for name, rounds in stages.ROUNDS.items()})
         results["quick"] = True
+    if torch.cuda.is_available():
+        results["environment"] = _environment()
     began = time.perf_counter()
 
     def say(line: str) -> None:
@@ -115,6 +117,25 @@ def run(out: Path, wanted: Iterable[str], *, quick: bool = False) -> None:
         _write(path, results)
     if failed:
         raise ServiceError(f"not every stage came through ({', '.join(failed)}); run the same command again.")
+
+
+def _environment() -> dict[str, Any]:
+    import triton
+
+    from assay.baselines.environment import capture
+
+    found = capture()
+    cudnn: Any = torch.backends.cudnn.version
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "driver": found.driver,
+        "versions": [
+            f"torch {torch.__version__}",
+            f"triton {triton.__version__}",
+            f"cuDNN {cudnn()}",
+            f"Python {found.python}",
+        ],
+    }
 
 
 def _write(path: Path, results: dict[str, Any]) -> None:

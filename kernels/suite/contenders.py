@@ -84,6 +84,7 @@ def rowwise_ablations(operator: str, columns: int, itemsize: int) -> dict[str, C
         )
     found = {label: _with_mapping(operator, mapping) for label, mapping in variants.items()}
     if operator == "softmax":
+        found["ordinary loads"] = lambda i: hopper.softmax(i["x"], no_allocate=False, mapping=chosen)
         found["two reductions"] = lambda i: hopper.softmax(i["x"], online=False, mapping=chosen)
     return found
 
@@ -153,6 +154,7 @@ def attention_ablations() -> dict[str, Contender]:
         "no overlap": replace(base, overlap=False),
         "always rescaled": replace(base, lazy_rescale=False),
         "none of the four": attention_hopper.Flags(False, False, False, False),
+        "sections of 20% of L2": replace(base, l2_percent=20),
     }
     found = {label: _hopper_attention(flags) for label, flags in off.items()}
     triton = {

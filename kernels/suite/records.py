@@ -126,13 +126,23 @@ def _attributes(
 
 
 def _table(cases: list[dict[str, Any]], contender: str) -> pa.Table:
-    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
-    for case in cases:
-        for block, seconds in enumerate(case["seconds"][contender]):
-            row = (case["case"], block, "head", 0, seconds, 1, seconds, None, None)
-            for name, value in zip(SCHEMA.names, row, strict=True):
-                columns[name].append(value)
-    return pa.table({f.name: pa.array(columns[f.name], type=f.type) for f in SCHEMA}, schema=SCHEMA)
+    rows = [
+        {
+            "case": case["case"],
+            "block": block,
+            "round": 0,
+            "arm": "head",
+            "position": 0,
+            "seconds": seconds,
+            "launches": 1,
+            "wall": seconds,
+            "clock_mhz": None,
+            "throttled": None,
+        }
+        for case in cases
+        for block, seconds in enumerate(case["seconds"][contender])
+    ]
+    return pa.table({field.name: pa.array([row[field.name] for row in rows], field.type) for field in SCHEMA}, SCHEMA)
 
 
 def _digest() -> str:

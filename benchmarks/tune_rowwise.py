@@ -1,0 +1,103 @@
+"""Finds the fastest mapping of every declared row on this GPU and writes `kernels/rowwise/tuned.json`.
+
+python -m benchmarks.tune_rowwise [--out FILE] [--operators softmax,rmsnorm,...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.kernels.cuda.program import cubin
+from assay.kernels.rowwise import hopper
+from assay.kernels.rowwise.mapping import TUNED, Mapping, candidates, tuned_text
+from assay.kernels.suite import timing
+
+OPERATORS = ("softmax", "rmsnorm", "layernorm", "add_rmsnorm", "add_layernorm")
+WIDTHS = tuple(1024 << power for power in range(8))
+BYTES = 1 << 29
+ROUNDS = 12
+
+
+def main() -> None:
+    """Builds all candidates in parallel, times them interleaved with a copy, keeps the fastest of each row."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, default=TUNED)
+    parser.add_argument("--operators", default=",".join(OPERATORS))
+    chosen = parser.parse_args()
+    operators = [name for name in chosen.operators.split(",") if name]
+    began = time.perf_counter()
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda job: _build(*job), _jobs(operators)))
+    print(f"built in {time.perf_counter() - began:.0f} s", flush=True)
+    winners = []
+    for operator in operators:
+        for dtype in (torch.bfloat16, torch.float32):
+            for columns in WIDTHS:
+                mapping, share = fastest(operator, columns, dtype)
+                winners.append((operator, dtype.itemsize, columns, mapping, share))
+                print(f"{operator} {columns} {dtype}: {share:.3f} {mapping}", flush=True)
+    chosen.out.write_text(tuned_text(torch.cuda.get_device_name(), winners), encoding="utf-8")
+    print(f"done in {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def fastest(operator: str, columns: int, dtype: torch.dtype) -> tuple[Mapping, float]:
+    """The mapping with the shortest median time, and its share of copy bandwidth."""
+    rows = BYTES // (columns * dtype.itemsize)
+    x, residual = (torch.randn(rows, columns, device="cuda", dtype=torch.float32).to(dtype) for _ in range(2))
+    weight, bias, target = torch.randn(columns, device="cuda").to(dtype), torch.zeros_like(x[0]), torch.empty_like(x)
+    calls: dict[str, list[Callable[[], Any]]] = {"copy": [lambda: target.copy_(x)]}
+    named = {str(number): mapping for number, mapping in enumerate(candidates(operator, columns, dtype.itemsize))}
+    for name, mapping in named.items():
+        calls[name] = [_call(operator, x, residual, weight, bias, mapping)]
+    times = timing.interleaved(calls, ROUNDS, seed=columns)
+    copied = timing.median(times.pop("copy"))
+    best = min(times, key=lambda name: timing.median(times[name]))
+    traffic = 2 if operator.startswith("add") else 1
+    return named[best], traffic * copied / timing.median(times[best])
+
+
+def _call(
+    operator: str, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, mapping: Mapping
+) -> Callable[[], Any]:
+    if operator == "softmax":
+        return lambda: hopper.softmax(x, mapping=mapping)
+    return lambda: hopper.norm(
+        operator.removeprefix("add_"),
+        x,
+        weight,
+        bias if "layer" in operator else None,
+        residual=residual if operator.startswith("add") else None,
+        mapping=mapping,
+    )
+
+
+def _jobs(operators: list[str]) -> list[tuple[str, int, int, Mapping]]:
+    return [
+        (operator, itemsize, columns, mapping)
+        for operator in operators
+        for itemsize in (2, 4)
+        for columns in WIDTHS
+        for mapping in candidates(operator, columns, itemsize)
+    ]
+
+
+def _build(operator: str, itemsize: int, columns: int, mapping: Mapping) -> None:
+    switches = hopper.switches(
+        columns,
+        mapping,
+        residual=operator.startswith("add"),
+        weight=operator != "softmax",
+        bias="layer" in operator,
+    )
+    cubin(hopper.build(operator.removeprefix("add_"), itemsize == 2, mapping, switches))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The mapping of rows to threads covers every row, within what a block may have."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay.kernels.rowwise.mapping import LIMIT, TUNED, Mapping, candidates, choose, rule, tuned_text, vector_width
+
+OPERATORS = ("softmax", "rmsnorm", "layernorm", "add_rmsnorm", "add_layernorm")
+
+
+def legal(mapping: Mapping, itemsize: int, inputs: int, parameters: int) -> None:
+    assert mapping.threads <= 1024
+    assert mapping.threads % 32 == 0
+    assert mapping.threads % mapping.threads_per_row == 0
+    assert mapping.cluster <= 8
+    assert mapping.cluster == 1 or mapping.rows == 1
+    assert mapping.threads_per_row % 32 == 0 or 32 % mapping.threads_per_row == 0
+    assert mapping.slots(inputs, parameters) * mapping.vector * itemsize <= 227 * 1024
+
+
+@given(columns=st.integers(1, LIMIT), itemsize=st.sampled_from([2, 4]), alignment=st.sampled_from([2, 4, 8, 16, 256]))
+def test_every_row_is_covered(columns: int, itemsize: int, alignment: int) -> None:
+    vector = vector_width(columns, itemsize, max(alignment, itemsize))
+    for operator in OPERATORS:
+        mapping = choose(operator, columns, itemsize, vector)
+        assert mapping.vector == vector
+        assert mapping.columns >= columns
+        inputs, parameters = (2 if operator.startswith("add") else 1), {"softmax": 0, "rmsnorm": 1}.get(operator, 2)
+        legal(mapping, itemsize, inputs, parameters)
+
+
+@given(columns=st.integers(1, LIMIT), itemsize=st.sampled_from([2, 4]), alignment=st.integers(1, 64))
+def test_a_load_never_crosses_a_row_or_an_alignment(columns: int, itemsize: int, alignment: int) -> None:
+    width = vector_width(columns, itemsize, alignment * itemsize)
+    assert columns % width == 0
+    assert width == 1 or (alignment * itemsize) % (width * itemsize) == 0
+    assert width * itemsize <= 16
+
+
+def test_the_rule_keeps_few_loads_a_thread_until_the_cluster_is_full() -> None:
+    assert rule(1024, 8).loads == 4
+    assert rule(LIMIT, 1).columns >= LIMIT
+    assert rule(16, 8).rows > 1
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_what_was_tuned_is_among_the_candidates(operator: str) -> None:
+    entries = [e for e in json.loads(TUNED.read_text())["mappings"] if e["operator"] == operator]
+    assert {(e["itemsize"], e["columns"]) for e in entries} == {(i, 1024 << p) for i in (2, 4) for p in range(8)}
+    for entry in entries:
+        mapping = Mapping(**entry["mapping"])
+        assert mapping.columns == entry["columns"]
+        assert mapping in candidates(operator, entry["columns"], entry["itemsize"])
+        assert choose(operator, entry["columns"], entry["itemsize"], mapping.vector) == mapping
+
+
+def test_the_tuned_file_reads_back_what_was_written() -> None:
+    mapping = Mapping(8, 4, 128, 32)
+    text = tuned_text("a GPU", [("softmax", 2, 1024, mapping, 0.94321)])
+    document = json.loads(text)
+    assert document["device"] == "a GPU"
+    assert Mapping(**document["mappings"][0]["mapping"]) == mapping
+    assert document["mappings"][0]["copy"] == 0.943
