@@ -12,6 +12,8 @@ _ZERO_WIDTH = "\u200b\u200c\u200d\u2060\ufeff"
 """What copying from a page or a chat leaves between words, and nobody sees."""
 _KEY = re.compile(r"^([A-Za-z][A-Za-z0-9_-]{0,40})=(.*)$", re.DOTALL)
 _FLAG = re.compile(r"^--([A-Za-z][A-Za-z0-9-]{0,40})$")
+_LONG = re.compile(r"^--(?=[A-Za-z][A-Za-z0-9_-]{0,40}=)")
+"""`--key=value`, as shells have it: the same as `key=value`."""
 _QUOTES = {'"': '"', "'": "'", "“": "”", "„": "“", "‘": "’"}
 """Opening quote -> closing quote: telephones write the curly ones."""
 
@@ -56,7 +58,7 @@ def read_line(body: str, *, bare: frozenset[str] = frozenset()) -> Line | None:
     options: dict[str, str] = {}
     flags: list[str] = []
     for part, quoted in parts[1:]:
-        flag, pair = _FLAG.match(part), _KEY.match(part)
+        flag, pair = _FLAG.match(part), _KEY.match(_LONG.sub("", part))
         if flag and not quoted:
             flags.append(flag[1].lower())
         elif pair and not quoted:
@@ -72,6 +74,14 @@ def read_line(body: str, *, bare: frozenset[str] = frozenset()) -> Line | None:
 def addressed(body: str) -> bool:
     """Whether a comment begins with `/assay`, well or badly written: nobody else's bot is meant then."""
     return [word.casefold() for word in _first(body).split(maxsplit=1)[:1]] == [PREFIX]
+
+
+def verb_of(body: str) -> str:
+    """What stands where the verb of a command stands, also on a line that cannot be read; empty when nothing does."""
+    found = _first(body).split(maxsplit=2)[:2]
+    if found and found[0].casefold() != PREFIX:
+        return found[0].removeprefix("/").casefold()
+    return found[1].casefold() if len(found) > 1 else ""
 
 
 def _first(body: str) -> str:

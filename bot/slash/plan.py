@@ -11,7 +11,7 @@ from assay.baselines.errors import InputError
 from assay.bot.slash import replies
 from assay.bot.slash.acceptance import Series, meant, nearest, series_of
 from assay.bot.slash.entries import command_path, spent_path
-from assay.bot.slash.line import BadLine, Line, read_line
+from assay.bot.slash.line import BadLine, read_line, verb_of
 from assay.bot.slash.operations import (
     Cancel,
     Dispatch,
@@ -36,6 +36,9 @@ from assay.bot.slash.verbs import (
     understand,
 )
 
+APPROVAL = "action_required"
+"""Conclusion of a run that waits until somebody approves it, as a fork's does: no command may stand for that look."""
+
 
 def plan(seen: CommandSnapshot) -> list[SlashOperation]:
     """What to do about a comment. Nothing for one that is no command of ours: a bot's, an edit, an issue's, plain talk."""
@@ -53,11 +56,10 @@ def plan(seen: CommandSnapshot) -> list[SlashOperation]:
             return []
         command = understand(line)
     except BadLine as error:
-        verb = line.verb if (line := _verb_of(seen.body, bare)) else ""
-        return _refused(seen, replies.bad_line(str(error), BY_NAME.get(verb)))
+        return _refused(seen, replies.bad_line(str(error), BY_NAME.get(verb_of(seen.body))))
     if not allowed(command, seen.permission):
         return _refused(seen, replies.denied(command, seen.permission))
-    if not seen.open and needed(command) != "read":
+    if not seen.open and needed(command) != "read" and command.verb.name != "cancel":  # what was started may still run
         return _refused(seen, replies.closed())
     if problem and ("budget" in looks(command) or command.verb.name == "accept"):
         return _refused(seen, replies.bad_policy(problem, seen.default_branch))
@@ -99,6 +101,8 @@ def _act(seen: CommandSnapshot, command: Command, configuration: Configuration) 
             newest = next((r for r in seen.runs if r.finished and not r.command), None)
             if newest is None:
                 return _no(seen, replies.nothing_to_rerun(seen))
+            if newest.conclusion == APPROVAL:
+                return _no(seen, replies.not_approved(newest))
             over = _over_budget(seen, command, configuration)
             if over:
                 return _no(seen, over)
@@ -274,13 +278,6 @@ def _refused(seen: CommandSnapshot, text: str) -> list[SlashOperation]:
 
 def _marked(seen: CommandSnapshot, text: str) -> str:
     return f"{replies.marker(seen.comment, seen.id)}\n{text}\n"
-
-
-def _verb_of(body: str, bare: frozenset[str]) -> Line | None:
-    try:
-        return read_line(body, bare=bare)
-    except BadLine:
-        return None
 
 
 def _json(value: Mapping[str, object]) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 
 from assay.baselines.config import CommandSettings
-from assay.bot.slash.snapshot import CommandSnapshot, RunFacts
-from assay.bot.slash.verbs import BY_NAME, VERBS, Command, Verb, needed, refreshes
+from assay.bot.slash.snapshot import AcceptedFacts, CommandSnapshot, RunFacts
+from assay.bot.slash.verbs import BY_NAME, VERBS, Command, Verb, asked_for, nearest_verb, needed, refreshes
 from assay.bot.text import code, plain
 
 MAX_LISTED = 20
@@ -34,7 +34,9 @@ def bad_line(why: str, verb: Verb | None) -> str:
 
 
 def unknown_verb(topic: str) -> str:
-    return f"There is no command `{code(topic, 40)}`. `/assay help` lists them."
+    near = nearest_verb(topic)
+    hint = f"; did you mean {near}?" if near else "."
+    return f"There is no command `{code(topic, 40)}`{hint} `/assay help` lists them."
 
 
 def denied(command: Command, permission: str) -> str:
@@ -195,6 +197,13 @@ def nothing_to_rerun(seen: CommandSnapshot) -> str:
     return f"No finished measurement of `{seen.head_sha[:12]}` to run again; `/assay evaluate` starts one."
 
 
+def not_approved(run: RunFacts) -> str:
+    return (
+        f"[{plain(run.workflow, 60)}]({run.url}) waits for an approval, and nothing was started: look at what it would run, and "
+        "approve it there."
+    )
+
+
 def rerunning(run: RunFacts) -> str:
     return f"Running [{plain(run.workflow, 60)}]({run.url}) again."
 
@@ -234,7 +243,7 @@ def status(seen: CommandSnapshot, settings: CommandSettings) -> str:
     if not seen.accepted:
         lines.append("- Accepted regressions: none.")
     lines += [
-        f"- Accepted: {plain(e.task, 80)} until {plain(e.expires, 12)}, by {plain(e.by, 60)}: {plain(e.reason, 300)}"
+        f"- Accepted: {_covered(e)} until {plain(e.expires, 12)}, by {plain(e.by, 60)}: {plain(e.reason, 300)}"
         for e in seen.accepted[:MAX_LISTED]
     ]
     more = len(seen.accepted) - MAX_LISTED
@@ -245,6 +254,13 @@ def status(seen: CommandSnapshot, settings: CommandSettings) -> str:
     return "\n".join(lines)
 
 
+def _covered(entry: AcceptedFacts) -> str:
+    """What an acceptance covers: a task, or one of its metrics, and how much of a drop."""
+    metric = f" {plain(entry.metric, 60)}" if entry.metric else ""
+    limit = f", up to {plain(entry.up_to, 8)} points," if entry.up_to else ""
+    return f"{plain(entry.task, 80)}{metric}{limit}"
+
+
 def help_text(topic: str = "") -> str:
     """The help of all verbs, or of one; generated from the registry."""
     if topic:
@@ -252,13 +268,13 @@ def help_text(topic: str = "") -> str:
         lines = [
             f"`{verb.usage}`",
             "",
-            f"{verb.summary[:1].upper()}{verb.summary[1:]}. Needs {verb.permission} permission.",
+            f"{verb.summary[:1].upper()}{verb.summary[1:]}. Needs {asked_for(verb)} permission.",
         ]
         lines += [f"- `{a.name}`: {a.help}{f' ({a.default} if left out)' if a.default else ''}" for a in verb.arguments]
         if verb.example:
             lines += ["", f"For example: `{verb.example}`"]
         return "\n".join(lines)
-    rows = [f"| `{code(verb.usage, 200).replace('|', '/')}` | {verb.summary} | {verb.permission} |" for verb in VERBS]
+    rows = [f"| `{code(verb.usage, 200).replace('|', '/')}` | {verb.summary} | {asked_for(verb)} |" for verb in VERBS]
     return "\n".join(
         ["| command | what it does | needs |", "|---|---|---|", *rows, "", "`/assay help <command>` explains one."]
     )

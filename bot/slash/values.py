@@ -43,6 +43,13 @@ def points(text: str) -> str:
     return text
 
 
+def drop(text: str) -> str:
+    """Points of a drop: more than none, for nothing would be covered by a drop of 0."""
+    if float(points(text)) == 0:
+        raise BadLine(f"{text[:20]!r} covers no drop at all; give points such as 2.5, or leave it out")
+    return text
+
+
 def milliseconds(text: str) -> str:
     """Milliseconds from 0.001 to 1,000,000, with or without thousands separators: `250`, `1,200`, `0.25`."""
     digits = text.replace(",", "").replace("_", "")

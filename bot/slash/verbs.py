@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from assay.bot.slash.line import BadLine, Line
-from assay.bot.slash.values import commit, day, milliseconds, name, names, points, sentence, whole
+from assay.bot.slash.values import commit, day, drop, milliseconds, name, names, points, sentence, whole
 
 Permission = Literal["read", "write", "admin"]
 RANK = {"none": 0, "read": 1, "triage": 1, "write": 2, "maintain": 2, "admin": 3}
@@ -35,8 +35,13 @@ class Argument:
     read: Callable[[str], str] = lambda text: text
 
     @property
+    def spelling(self) -> str:
+        """How it is written."""
+        return {"word": f"<{self.name}>", "option": f"{self.name}=…", "flag": f"--{self.name}"}[self.kind]
+
+    @property
     def usage(self) -> str:
-        shown = {"word": f"<{self.name}>", "option": f"{self.name}=…", "flag": f"--{self.name}"}[self.kind]
+        shown = self.spelling
         if self.choices and self.kind == "word":
             shown = "|".join(self.choices)
         return shown if self.required else f"[{shown}]"
@@ -180,7 +185,7 @@ VERBS: tuple[Verb, ...] = (
             Argument("task", "task or task/metric; pool for the pooled comparison", "word", required=True, read=name),
             Argument("reason", "why, for everyone who reads later reports", required=True, read=sentence),
             Argument("expires", "last day on which it holds", required=True, read=day),
-            Argument("up-to", "largest drop in points that it covers", read=points),
+            Argument("up-to", "largest drop in points that it covers", read=drop),
         ),
         looks=frozenset({"metrics", "compared"}),
         example='/assay accept hellaswag reason="INT4 ships to 4 GB phones" expires=2027-01-31',
@@ -209,8 +214,8 @@ def understand(line: Line) -> Command:
     """The verb and its arguments, defaults filled in. Raises `BadLine` with what is wrong, and the nearest verb or key."""
     verb = BY_NAME.get(line.verb)
     if verb is None:
-        near = difflib.get_close_matches(line.verb, BY_NAME, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = nearest_verb(line.verb)
+        hint = f"; did you mean {near}?" if near else ""
         raise BadLine(f"there is no command {line.verb[:40]!r}{hint}")
     found: dict[str, str] = {}
     places = [a for a in verb.arguments if a.kind == "word"]
@@ -230,6 +235,18 @@ def understand(line: Line) -> Command:
         raise BadLine(f"{missing[0].usage} is missing: {missing[0].help}")
     defaults = {a.name: a.default for a in verb.arguments if a.default}
     return Command(verb, {**defaults, **found})
+
+
+def nearest_verb(word: str) -> str:
+    """The verb most like a wrong one; empty when none is."""
+    near = difflib.get_close_matches(word.casefold(), BY_NAME, n=1)
+    return near[0] if near else ""
+
+
+def asked_for(verb: Verb) -> str:
+    """The permission of a verb in words, and that of the word which takes another."""
+    other = needed(Command(verb, {"action": "refresh"}))
+    return verb.permission if other == verb.permission else f"{verb.permission} (refresh: {other})"
 
 
 def needed(command: Command) -> Permission:
@@ -279,10 +296,10 @@ def _known(verb: Verb, key: str, kind: str) -> Argument:
         # A word may also be given by its name: `tasks=arc_easy`.
         if argument.name == key and (argument.kind == kind or (kind == "option" and argument.kind == "word")):
             return argument
-    known = [a.name for a in verb.arguments]
+    known = {a.name: a for a in verb.arguments}
     near = difflib.get_close_matches(key, known, n=1)
     shown = f"--{key[:40]}" if kind == "flag" else f"{key[:40]}="
-    raise BadLine(f"{verb.name} takes no {shown}" + (f"; did you mean {near[0]}?" if near else ""))
+    raise BadLine(f"{verb.name} takes no {shown}" + (f"; did you mean {known[near[0]].spelling}?" if near else ""))
 
 
 def _value(argument: Argument, text: str) -> str:

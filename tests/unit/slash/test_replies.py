@@ -140,6 +140,18 @@ CASES: dict[str, CommandSnapshot] = {
     "unknown-option": seen("/assay evaluate arc_easy exampels=3"),
     "missing-argument": seen("/assay accept hellaswag expires=2027-01-31"),
     "too-many-words": seen("/assay evaluate arc_easy hellaswag"),
+    "help-baseline": seen("/assay help baseline", permission="read"),
+    "long-option": seen("/assay evaluate arc_easy --examples=2000"),
+    "flag-with-value": seen("/assay evaluate arc_easy --grow=true"),
+    "accept-nothing-of-a-drop": seen('/assay accept hellaswag reason="INT4 ships" expires=2027-01-31 up-to=0.0'),
+    "closed-cancel": seen("/assay cancel", open=False, runs=(RUNNING,)),
+    "rerun-not-approved": seen(
+        "/assay rerun",
+        runs=(DONE.model_copy(update={"conclusion": "action_required"}), DONE.model_copy(update={"id": 10})),
+    ),
+    "status-of-a-metric": seen(
+        "/assay status", accepted=(ACCEPTED.model_copy(update={"metric": "acc_norm", "up_to": "3"}),)
+    ),
     "open-quote": seen('/assay accept hellaswag reason="it is fine expires=2027-01-31'),
     "hostile": seen("/assay evaluate $(reboot)`id`;::set-env name=x::y|@octocat<img>"),
     "denied": seen("/assay evaluate arc_easy", permission="read"),
