@@ -79,13 +79,13 @@ figures: $(READY) ## Rewrite docs/figures.md from the recorded results.
 	$(BIN)/python -m benchmarks.figures
 
 bench-kernels: $(READY) ## On one Hopper GPU: contract, times, ablations and profiler bytes of our kernels (under 10 minutes).
-	.venv/bin/python -m assay.kernels.suite --out build/kernels
+	$(BIN)/python -m assay.kernels.suite --out $(OUT)/kernels
 
 kernels-report: $(READY) ## Rewrite docs/results/kernels from its results.json.
-	.venv/bin/python -m assay.kernels.suite.report docs/results/kernels/results.json --out docs/results/kernels
+	$(BIN)/python -m assay.kernels.suite.report docs/results/kernels/results.json --out docs/results/kernels
 
 tune-rowwise: $(READY) ## On one Hopper GPU: choose the mappings of the row-wise kernels again.
-	.venv/bin/python -m benchmarks.tune_rowwise
+	$(BIN)/python -m benchmarks.tune_rowwise
 
 requirements: ## Compile the pinned requirements from pyproject.toml.
 	bash requirements/compile.sh

@@ -53,7 +53,7 @@ def write_records(results: Mapping[str, Any], folder: Path, *, environment: Envi
 
 
 def losing(results: Mapping[str, Any], name: str) -> list[str]:
-    """Cases on which some peer is faster with its whole 95% interval, as `case (peer +x%)`."""
+    """Cases on which some peer is faster with its whole 95% interval, as `case (+x% against peer)`."""
     lost = []
     for case in _cases(results):
         if case["name"] != name:
@@ -63,7 +63,7 @@ def losing(results: Mapping[str, Any], name: str) -> list[str]:
                 continue
             against = ratio(case["seconds"][OURS], seconds)
             if against.low > 1.0:
-                lost.append(f"{case['case']} ({peer}, {100 * (against.value - 1):.1f}% less time)")
+                lost.append(f"{case['case']} (+{100 * (against.value - 1):.1f}% against {peer})")
     return lost
 
 

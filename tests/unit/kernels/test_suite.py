@@ -157,6 +157,6 @@ def test_a_losing_region_needs_the_whole_interval() -> None:
     fast = [1.0 + 0.001 * (i % 3) for i in range(20)]
     slow = [1.1 * value for value in fast]
     case = {"name": "k", "case": "c", "seconds": {OURS: slow, "peer": fast}}
-    assert losing({"rowwise": [case]}, "k") == ["c (peer, 10.0% less time)"]
+    assert losing({"rowwise": [case]}, "k") == ["c (+10.0% against peer)"]
     case["seconds"] = {OURS: fast, "peer": fast}
     assert losing({"rowwise": [case]}, "k") == []
