@@ -36,6 +36,7 @@ SCHEMA = pa.schema(
     [
         pa.field("case", pa.string(), nullable=False),
         pa.field("block", pa.int32(), nullable=False),
+        pa.field("round", pa.int32(), nullable=False),
         pa.field("arm", pa.string(), nullable=False),
         pa.field("position", pa.int32(), nullable=False),
         pa.field("seconds", pa.float64(), nullable=False),
@@ -45,8 +46,9 @@ SCHEMA = pa.schema(
         pa.field("throttled", pa.bool_()),
     ]
 )
-"""One row per block and arm. `seconds` is per launch by the worker's clock, `wall` of the whole block by the
-coordinator's; `position` is the arm's turn within the block; clock and throttle state are null where nothing tells."""
+"""One row per block and arm. Blocks are numbered over all rounds; each `round` had processes of its own. `seconds` is per
+launch by the worker's clock, `wall` of the whole block by the coordinator's; `position` is the arm's turn within the block;
+clock and throttle state are null where nothing tells."""
 
 
 def check_rows(rows: pa.Table | None, origin: str) -> pa.Table:
@@ -75,6 +77,12 @@ def column_numpy(table: pa.Table, name: str) -> np.ndarray[Any, Any]:
     """A numeric column as one NumPy array."""
     array: np.ndarray[Any, Any] = table.column(name).combine_chunks().to_numpy(zero_copy_only=False)
     return array
+
+
+def rounds_of(table: pa.Table, case: str, arm: str) -> dict[int, int]:
+    """Block -> its round, for an arm on a case."""
+    columns = (table.column(c).to_pylist() for c in ("case", "block", "arm", "round"))
+    return {block: turn for name, block, who, turn in zip(*columns, strict=True) if name == case and who == arm}
 
 
 def times_of(table: pa.Table, case: str, arm: str) -> dict[int, float]:

@@ -29,8 +29,8 @@ import torch
 
 from assay.baselines.stats.speed import paired_change
 from assay.kernels.bench.arm import START_SECONDS, Arm
-from assay.kernels.bench.lease import CACHES, cache_bytes, launches_for
 from assay.kernels.bench.order import turns
+from assay.kernels.bench.rotation import CACHES, cache_bytes, launches_for
 from assay.kernels.bench.wire import number
 
 EFFECTS = (0.0, 0.01, 0.02, 0.05)

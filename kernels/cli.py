@@ -15,7 +15,7 @@ from assay.baselines.errors import InputError
 
 if TYPE_CHECKING:
     from assay.baselines.record import Record
-    from assay.kernels.bench.lease import Lease
+    from assay.kernels.bench.timed import Lease
 
 EXAMPLES = """
 A declaration is a module-level value of FILE; docs/bench.md explains each field:
@@ -81,6 +81,13 @@ Exit codes: 0 measured (assay gate judges what), 2 bad input, 3 a worker ended o
 @click.option(
     "--blocks", type=click.IntRange(8, 100_000), default=60, show_default=True, help="Blocks of each arm and case."
 )
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 20),
+    default=2,
+    show_default=True,
+    help="Rounds of fresh processes over which the blocks are spread; a verdict holds in each of them.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of inputs, order and checks.")
 @click.option(
     "--block-ms", type=click.FloatRange(0.1, 10_000), help="Length of a block [default: 4 on a CPU, 1 on a GPU]."
@@ -119,7 +126,8 @@ def bench(**options: Any) -> None:
 
     _require("torch")
     from assay.kernels.bench.evidence import records
-    from assay.kernels.bench.lease import Plan, measure
+    from assay.kernels.bench.lease import measure
+    from assay.kernels.bench.timed import Plan
 
     head: Path = options["head"].resolve()
     file = relative_file(options["file"], head)
@@ -141,6 +149,7 @@ def bench(**options: Any) -> None:
                 dict.fromkeys(n.strip() for part in options["kernels"] for n in part.split(",") if n.strip())
             ),
             blocks=options["blocks"],
+            rounds=min(options["rounds"], options["blocks"] // 4),
             margin=options["margin"] / 100,
             seed=options["seed"],
             timeout=options["timeout"],
@@ -150,7 +159,7 @@ def bench(**options: Any) -> None:
         )
         lease = measure(plan, _tell)
     command = f"assay bench {shlex.quote(file.as_posix())}" + "".join(
-        f" --{name} {options[name]:g}" for name in ("blocks", "margin", "seed")
+        f" --{name} {options[name]:g}" for name in ("blocks", "rounds", "margin", "seed")
     )
     made, other = records(
         lease,

@@ -56,7 +56,18 @@ def record(
         arms = {arm: ratio} | ({"control": ratio * control} if arm == "base" else {})
         for who, factor in arms.items():
             for block, seconds in enumerate(times(case, factor, noise, blocks, who)):
-                row = (case, block, who, 0, float(seconds), 10, 11 * float(seconds), 1755.0, block < throttled)
+                row = (
+                    case,
+                    block,
+                    2 * block // blocks,
+                    who,
+                    0,
+                    float(seconds),
+                    10,
+                    11 * float(seconds),
+                    1755.0,
+                    block < throttled,
+                )
                 for column, value in zip(SCHEMA.names, row, strict=True):
                     columns[column].append(value)
         middle, low, high = (1e6 * x for x in median_interval(times(case, ratio, noise, blocks, arm)))
@@ -67,7 +78,13 @@ def record(
         metrics[f"roofline/{case}"] = Metric(value=0.84, unit="proportion")
         metrics[f"launch-overhead/{case}"] = Metric(value=4.2, unit="us", direction="lower")
         metrics[f"first-use/{case}"] = Metric(value=812.0, unit="ms", direction="lower")
-    facts: dict[str, Any] = {"blocks": blocks, "margin_percent": 2.0, "order_seed": 0, "clocks": "read by NVML"}
+    facts: dict[str, Any] = {
+        "blocks": blocks,
+        "rounds": 2,
+        "margin_percent": 2.0,
+        "order_seed": 0,
+        "clocks": "read by NVML",
+    }
     facts |= {f"contract.{case}": case not in (contract or {}) for case in [*ratios, "tail"]}
     facts |= {f"contract-reason.{case}": why for case, why in (contract or {}).items()}
     facts |= {f"refused.{case}": code for case, code in (refused or {}).items()}

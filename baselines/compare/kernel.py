@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from assay.baselines.compare.protocol import ProtocolMismatchError, check_protocol
@@ -14,7 +16,7 @@ from assay.baselines.compare.verdict import MAX_FLIPS, Comparison, Finding, Over
 from assay.baselines.environment import differences
 from assay.baselines.errors import InputError
 from assay.baselines.evidence import Evidence
-from assay.baselines.kernel import CONTRACT, KIND, LEASE, NORM, REFUSALS, REFUSED, check_rows, times_of
+from assay.baselines.kernel import CONTRACT, KIND, LEASE, NORM, REFUSALS, REFUSED, check_rows, rounds_of, times_of
 from assay.baselines.policy import Policy, TaskLimits, accepted_for, speed_limits
 from assay.baselines.record import Record
 from assay.baselines.stats.multiplicity import holm
@@ -66,6 +68,8 @@ def compare(
         reason = _void(base_rows, measured, policy)
     speed = _judge(measured, policy, today, void=bool(reason))
     findings += speed
+    if not reason:
+        warnings += _disagreements(measured)
     warnings += _warnings(base.evidence, head.evidence, head_rows, paired)
     if not findings:
         failing = [a for a, v in base.evidence.attributes.items() if a.startswith(CONTRACT) and v is False]
@@ -193,15 +197,25 @@ def _plain(case: str, scale: str, state: State, base: float, head: float) -> Fin
     )
 
 
-Measured = tuple[str, SpeedChange, float, float, TaskLimits]
-"""(case, change, base median, head median, limits)"""
+@dataclass(frozen=True)
+class _Measured:
+    """One case of both sides."""
+
+    case: str
+    change: SpeedChange
+    base: float
+    head: float
+    """Medians in seconds."""
+    limits: TaskLimits
+    rounds: Sequence[float]
+    """The change in each round of fresh processes alone; one value where there was one round."""
 
 
 def _measured(
     base: pa.Table, head: pa.Table, cases: Sequence[str], policy: Policy, evidence: Evidence, paired: bool
-) -> list[Measured]:
+) -> list[_Measured]:
     registered = registered_margin(evidence)
-    found: list[Measured] = []
+    found: list[_Measured] = []
     for case in cases:
         before, after = times_of(base, case, "base") or times_of(base, case, "head"), times_of(head, case, "head")
         if not before or not after:
@@ -211,11 +225,19 @@ def _measured(
             blocks = sorted(before.keys() & after.keys())
             a, b = [before[i] for i in blocks], [after[i] for i in blocks]
             change = paired_change(a, b, threshold=limits.threshold, alpha=policy.alpha)
+            rounds = by_round(np.log(b) - np.log(a), [rounds_of(head, case, "head")[i] for i in blocks])
         else:
             a, b = (list(times.values()) for times in (before, after))
             change = unpaired_change(a, b, threshold=limits.threshold, alpha=policy.alpha)
-        found.append((case, change, float(np.median(a)), float(np.median(b)), limits))
+            rounds = [change.change]
+        found.append(_Measured(case, change, float(np.median(a)), float(np.median(b)), limits, rounds))
     return found
+
+
+def by_round(log_ratios: npt.ArrayLike, rounds: Sequence[int]) -> list[float]:
+    """The change that each round saw by itself, from the log-ratios of its blocks."""
+    values, turns = np.asarray(log_ratios, dtype=np.float64), np.asarray(rounds)
+    return [math.expm1(float(np.median(values[turns == turn]))) for turn in np.unique(turns)]
 
 
 def registered_margin(evidence: Evidence) -> float:
@@ -225,7 +247,7 @@ def registered_margin(evidence: Evidence) -> float:
     return float(value) / 100 if usable else DEFAULT_MARGIN  # type: ignore[arg-type]
 
 
-def control_change(rows: pa.Table, case: str, limits: TaskLimits, alpha: float) -> SpeedChange | None:
+def control_change(rows: pa.Table, case: str, alpha: float) -> SpeedChange | None:
     """Base against itself in the same lease; None without a control."""
     arm, control = times_of(rows, case, "base"), times_of(rows, case, "control")
     blocks = sorted(arm.keys() & control.keys())
@@ -234,23 +256,23 @@ def control_change(rows: pa.Table, case: str, limits: TaskLimits, alpha: float) 
     return paired_change([arm[i] for i in blocks], [control[i] for i in blocks], threshold=0.0, alpha=alpha)
 
 
-def _void(base: pa.Table, measured: Sequence[Measured], policy: Policy) -> str:
+def _void(base: pa.Table, measured: Sequence[_Measured], policy: Policy) -> str:
     """Why the lease is void, or "": base against itself moved by more than half the margin, and not by chance."""
-    controls = [(m, control_change(base, m[0], m[4], policy.alpha)) for m in measured]
+    controls = [(m, control_change(base, m.case, policy.alpha)) for m in measured]
     known = [(m, c) for m, c in controls if c is not None]
     if not known:
         return ""
     adjusted = holm([min(1.0, 2 * min(c.p_slower, c.p_faster)) for _, c in known])
-    for ((case, _, _, _, limits), control), p in zip(known, adjusted, strict=True):
-        if p < policy.alpha and abs(control.change) > limits.margin / 2:
+    for (m, control), p in zip(known, adjusted, strict=True):
+        if p < policy.alpha and abs(control.change) > m.limits.margin / 2:
             moved = f"{100 * control.change:+.1f}".replace("-", "−")
-            return f"{case[:60]}: base against itself moved by {moved}%"
+            return f"{m.case[:60]}: base against itself moved by {moved}%"
     return ""
 
 
-def _facts(base: pa.Table, measured: Sequence[Measured], policy: Policy) -> list[str]:
+def _facts(base: pa.Table, measured: Sequence[_Measured], policy: Policy) -> list[str]:
     """What the control said, one phrase for the case on which it moved most."""
-    controls = [c for m in measured if (c := control_change(base, m[0], m[4], policy.alpha)) is not None]
+    controls = [c for m in measured if (c := control_change(base, m.case, policy.alpha)) is not None]
     if not controls:
         return []
     worst = max(controls, key=lambda c: abs(c.change))
@@ -260,20 +282,22 @@ def _facts(base: pa.Table, measured: Sequence[Measured], policy: Policy) -> list
     return [f"Control, base against itself in the same blocks: at most {change}% ({low}, {high})"]
 
 
-def _judge(measured: Sequence[Measured], policy: Policy, today: date, *, void: bool) -> list[Finding]:
-    """The four states. Slower: over the threshold after Holm. Same: both one-sided bounds inside the margin."""
+def _judge(measured: Sequence[_Measured], policy: Policy, today: date, *, void: bool) -> list[Finding]:
+    """The four states. Slower: over the threshold after Holm, and in each round. Same: both one-sided bounds inside the
+    margin."""
     if not measured:
         return []
-    slower = holm([m[1].p_slower for m in measured])
-    faster = holm([m[1].p_faster for m in measured])
+    slower = holm([m.change.p_slower for m in measured])
+    faster = holm([m.change.p_faster for m in measured])
     found = []
-    for (case, c, base, head, limits), worse, better in zip(measured, slower, faster, strict=True):
+    for m, worse, better in zip(measured, slower, faster, strict=True):
+        c, limits = m.change, m.limits
         inside_high, inside_low = c.bound_high < limits.margin, c.bound_low > -limits.margin / (1 + limits.margin)
         if void:
             state = State.INCONCLUSIVE
-        elif worse < policy.alpha and over(c.change, limits.threshold):
+        elif worse < policy.alpha and all(over(x, limits.threshold) for x in (c.change, *m.rounds)):
             state = State.REGRESSED
-        elif better < policy.alpha and over(1 / (1 + c.change) - 1, limits.threshold):
+        elif better < policy.alpha and all(over(1 / (1 + x) - 1, limits.threshold) for x in (c.change, *m.rounds)):
             state = State.IMPROVED
         elif inside_high:
             state = State.EQUIVALENT
@@ -284,12 +308,12 @@ def _judge(measured: Sequence[Measured], policy: Policy, today: date, *, void: b
             needed = needed_blocks(c, limits.threshold, limits.margin, policy.alpha, policy.power)
         finding = Finding(
             group=CASES,
-            task=case,
+            task=m.case,
             metric="latency",
             scale="speed",
             n=c.blocks,
-            base=1e6 * base,
-            head=1e6 * head,
+            base=1e6 * m.base,
+            head=1e6 * m.head,
             change=c.change,
             low=c.low,
             high=c.high,
@@ -308,9 +332,20 @@ def _judge(measured: Sequence[Measured], policy: Policy, today: date, *, void: b
             advisory=not c.paired,
         )
         if state is State.REGRESSED:
-            entry = accepted_for(policy, case, "latency", c.change, today)
+            entry = accepted_for(policy, m.case, "latency", c.change, today)
             finding = replace(finding, accepted=entry) if entry is not None else finding
         found.append(finding)
+    return found
+
+
+def _disagreements(measured: Sequence[_Measured]) -> list[str]:
+    """Cases on which one round of processes is beyond the threshold and another is not."""
+    found = []
+    for m in measured:
+        beyond = [over(max(x, 1 / (1 + x) - 1), m.limits.threshold) for x in m.rounds]
+        if any(beyond) and not all(beyond):
+            listed = " and ".join(f"{100 * x:+.1f}%" for x in m.rounds[:4]).replace("-", "−")
+            found.append(f"{m.case[:60]} changed by {listed} in rounds of fresh processes, which is no verdict")
     return found
 
 

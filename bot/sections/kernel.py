@@ -270,7 +270,12 @@ def _how(result: Result, room: Room) -> list[str]:
     facts.append(", ".join(text.plain(part, 80) for part in machine[: room.environment] if part))
     said = [
         f"{word} {text.plain(str(evidence.attributes[name]), 40)}"
-        for name, word in (("blocks", "blocks"), ("order_seed", "order seed"), ("clocks", "SM clocks"))
+        for name, word in (
+            ("blocks", "blocks"),
+            ("rounds", "rounds of fresh processes"),
+            ("order_seed", "order seed"),
+            ("clocks", "SM clocks"),
+        )
         if name in evidence.attributes
     ]
     if isinstance(evidence.protocol, dict) and "timer" in evidence.protocol:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from assay.baselines.errors import InputError, ServiceError
+from assay.kernels.bench.audit import Fault
 from assay.kernels.bench.wire import EndedError, Pipe, SilenceError, WireError, new_number
 
 START_SECONDS = 120.0
@@ -22,12 +23,11 @@ _START = "from assay.kernels.bench.worker import main; main()"
 
 
 class RefusedTimeError(Exception):
-    """The worker's time cannot be used; `code` is one of `assay.baselines.kernel.REFUSALS`."""
+    """The worker's time cannot be used, for this `fault`."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
-        self.code = code
-        self.detail = detail
+        self.fault = Fault(code, detail)
 
 
 class Arm:

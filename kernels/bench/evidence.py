@@ -13,8 +13,9 @@ from assay.baselines.evidence import Environment, Evidence, Metric, Provenance, 
 from assay.baselines.kernel import CONTRACT, KIND, LATENCY, LEASE, NORM, REFUSED, SCHEMA
 from assay.baselines.record import Record
 from assay.baselines.stats.speed import FEWEST_BLOCKS, median_interval, paired_change
-from assay.kernels.bench.lease import CACHES, Checkout, Lease, Row, Timed
 from assay.kernels.bench.order import BASE, CONTROL, HEAD
+from assay.kernels.bench.rotation import CACHES
+from assay.kernels.bench.timed import Checkout, Lease, Row, Timed
 
 HARNESS = "assay bench 1"
 LIBRARIES = ("torch", "triton", "numpy", "nvidia-cuda-runtime-cu12", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
@@ -162,6 +163,7 @@ def _attributes(lease: Lease, arm: str, command: str) -> dict[str, Scalar]:
     found: dict[str, Scalar] = {
         "command": command,
         "blocks": plan.blocks,
+        "rounds": plan.rounds,
         "margin_percent": 100 * plan.margin,
         "order_seed": plan.seed,
         "arms": ", ".join(lease.checkouts),

@@ -17,8 +17,9 @@ from assay.baselines.evidence import Environment
 from assay.baselines.policy import Policy
 from assay.baselines.record import Record, read_record, write_record
 from assay.kernels.bench.evidence import records
-from assay.kernels.bench.lease import Lease, Plan, measure
+from assay.kernels.bench.lease import measure
 from assay.kernels.bench.order import BASE, CONTROL, HEAD
+from assay.kernels.bench.timed import Lease, Plan
 
 TODAY = datetime(2026, 11, 30, tzinfo=UTC).date()
 
@@ -29,7 +30,15 @@ def lease(tmp_path: Path, head: str, base: str | None = cheats.HONEST, **options
             file=Path("bench.py"),
             head=cheats.checkout(tmp_path / "head", head),
             base=cheats.checkout(tmp_path / "base", base) if base is not None else None,
-            **{"blocks": 10, "cache": 1 << 16, "block_seconds": 1e-3, "margin": 0.5, "timeout": 60.0, **options},  # type: ignore[arg-type]
+            **{
+                "blocks": 10,
+                "rounds": 1,
+                "cache": 1 << 16,
+                "block_seconds": 1e-3,
+                "margin": 0.5,
+                "timeout": 60.0,
+                **options,
+            },  # type: ignore[arg-type]
         )
     )
 
@@ -53,7 +62,7 @@ def written(found: Lease, folder: Path) -> tuple[Record, Record | None]:
 @pytest.fixture(scope="module")
 def slower(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lease, Record, Record]:
     folder = tmp_path_factory.mktemp("slower")
-    found = lease(folder, cheats.SLOW)
+    found = lease(folder, cheats.SLOW, rounds=2)
     head, base = written(found, folder / "evidence")
     assert base is not None
     return found, head, base
@@ -68,6 +77,15 @@ def test_every_block_has_all_arms_in_the_drawn_order(slower: tuple[Lease, Record
         assert sorted(r.arm for r in rows) == [BASE, CONTROL, HEAD]
         assert sorted(r.position for r in rows) == [0, 1, 2]
         assert all(0 < r.seconds * r.launches < r.wall for r in rows)
+
+
+def test_rounds_have_processes_of_their_own(slower: tuple[Lease, Record, Record]) -> None:
+    found, head, base = slower
+    assert [r.round for r in found.timed["n64k"].rows if r.arm == HEAD] == [0] * 5 + [1] * 5
+    assert head.rows is not None
+    assert base.rows is not None
+    assert head.rows.column("round").to_pylist() == [0] * 5 + [1] * 5
+    assert head.evidence.attributes["rounds"] == 2
 
 
 def test_a_slower_head_is_blocked(slower: tuple[Lease, Record, Record]) -> None:
@@ -133,18 +151,12 @@ def test_a_cheat_is_caught(head: str, base: str | None, code: str, detail: str, 
     record, beside = written(found, tmp_path / "evidence")
     assert record.evidence.attributes["refused.n64k"] == code
     assert "latency/n64k" not in record.evidence.metrics
-    if beside is not None:
+    if beside is None:  # without a base the head has a control of its own, and no lease to share
+        assert set(found.checkouts) == {HEAD, CONTROL}
+        assert "lease" not in record.evidence.attributes
+    else:
         compared = compare(record, beside, Policy(), TODAY)
         assert (compared.overall, [f.state for f in compared.findings]) == (Overall.REGRESSED, [State.REGRESSED])
-
-
-def test_without_a_base_the_head_has_a_control(tmp_path: Path) -> None:
-    found = lease(tmp_path, cheats.HONEST, base=None)
-    head, base = written(found, tmp_path / "evidence")
-    assert base is None
-    assert head.rows is not None
-    assert set(head.rows.column("arm").to_pylist()) == {HEAD, CONTROL}
-    assert "lease" not in head.evidence.attributes
 
 
 @pytest.mark.parametrize(

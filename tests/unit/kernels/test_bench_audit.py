@@ -18,8 +18,8 @@ from assay.kernels.bench.audit import check_clock, check_late, check_pair, check
 from assay.kernels.bench.ceilings import Ceilings, Roofline
 from assay.kernels.bench.clocks import UNKNOWN, Clocks
 from assay.kernels.bench.integrity import changed, fingerprint
-from assay.kernels.bench.lease import cache_bytes, launches_for
 from assay.kernels.bench.order import BASE, CONTROL, HEAD, turns
+from assay.kernels.bench.rotation import cache_bytes, launches_for
 from assay.kernels.bench.wire import MAX_FRAME, EndedError, Pipe, SilenceError, WireError, number
 
 

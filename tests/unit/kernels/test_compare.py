@@ -82,6 +82,20 @@ def test_a_control_that_moves_voids_every_case() -> None:
     assert steady.overall is Overall.REGRESSED
 
 
+def test_rounds_that_disagree_are_no_verdict() -> None:
+    head, base = pair({"c4096": 1.0}, noise=0.002, base={"noise": 0.002})
+    assert head.rows is not None
+    columns = {name: head.rows.column(name).to_pylist() for name in head.rows.column_names}
+    for i, (case, turn) in enumerate(zip(columns["case"], columns["round"], strict=True)):
+        if case == "c4096" and turn == 1:
+            columns["seconds"][i] *= 1.3  # one process was unlucky
+    rows = pa.table({f.name: pa.array(columns[f.name], type=f.type) for f in head.rows.schema}, schema=head.rows.schema)
+    compared = compare(Record(head.evidence, rows), base, Policy(), TODAY)
+    assert compared.overall is Overall.INCONCLUSIVE
+    assert "c4096 changed by" in compared.warnings[0]
+    assert "in rounds of fresh processes" in compared.warnings[0]
+
+
 def test_a_failed_contract_blocks_whatever_the_times() -> None:
     head, base = pair({}, untimed=True, contract={"tail": "NaN"}, base={"untimed": True})
     compared = compare(head, base, Policy(), TODAY)
@@ -105,7 +119,7 @@ def test_a_refused_time_blocks_in_our_words(code: str) -> None:
 
 
 def test_workers_know_no_other_codes() -> None:
-    assert RefusedTimeError("clock", "").code in REFUSALS
+    assert RefusedTimeError("clock", "").fault.code in REFUSALS
 
 
 def test_a_dropped_case_refuses_and_a_new_one_is_named() -> None:

@@ -1,0 +1,380 @@
+"""The one-day registration spike of `assay bench --operator`: a declared kernel as an operator of a throw-away namespace.
+
+Before a team commits weeks to an operator, this answers whether it can be one: schema and guards are inferred from the
+declaration, the fallback is its reference, and eager, fake, meta and compiled execution are tried on one eligible shape
+and on one deliberately outside of the guards.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from assay.baselines.errors import InputError
+from assay.kernels.bench.guards import Guards, layouts_of
+from assay.kernels.contract import check_case, compare, draw, expectation, outputs_of
+from assay.kernels.declaration import Declaration, Parameters
+from assay.kernels.operators import proof
+
+SEED = 20_260_201
+KERNEL, FALLBACK = "kernel", "fallback"
+_TYPES: tuple[tuple[type, str], ...] = (
+    (torch.Tensor, "Tensor"),
+    (bool, "bool"),
+    (int, "int"),
+    (float, "float"),
+    (str, "str"),
+)
+
+
+@dataclass(frozen=True)
+class Interface:
+    """One way of calling the operator, whether it works, and what showed it."""
+
+    name: str
+    proven: bool
+    detail: str
+
+
+@dataclass
+class Spike:
+    """What the spike found."""
+
+    kernel: str
+    device: str
+    schema: str
+    guards: list[str]
+    eligible: str
+    """The case inside the guards."""
+    outside: str
+    """What was called outside of them, in words."""
+    fallback_reason: str = ""
+    interfaces: list[Interface] = field(default_factory=list)
+    opcheck: dict[str, str] = field(default_factory=dict)
+    contract: dict[str, str] = field(default_factory=dict)
+    """Case -> "" or why it failed."""
+    dispatched: dict[str, int] = field(default_factory=dict)
+    """Lines of the dispatch log -> calls."""
+    graph: str = ""
+    graph_breaks: int = 0
+    first_use_ms: float = 0.0
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds per call of `kernel`, `operator` and `reference`, one number a round."""
+
+
+@dataclass
+class Registered:
+    """A kernel behind an operator, with its dispatch log."""
+
+    declaration: Declaration
+    names: list[str]
+    schema: str
+    guards: Guards
+    operator: Any = None
+    log: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def call(self, **values: Any) -> Any:
+        """The operator by names, as the contract calls a kernel."""
+        result = self.operator(*(values[name] for name in self.names))
+        return tuple(result) if isinstance(result, list) else result
+
+
+def schema_of(declaration: Declaration, values: Mapping[str, Any], outputs: int) -> str:
+    """The schema without a name: `(Tensor x, float epsilon) -> Tensor`. Raises `InputError` for inputs that have none."""
+    taken = []
+    for number, (name, value) in enumerate(values.items()):
+        kind = next((word for type_, word in _TYPES if isinstance(value, type_)), None)
+        if value is None:
+            kind = "Tensor?"
+        elif isinstance(value, list | tuple) and all(type(item) is int for item in value):
+            kind = "int[]"
+        if kind is None or not name.isidentifier():
+            raise InputError(
+                f"{declaration.name}: the input {name[:40]} is a {type(value).__name__}: "
+                "an operator takes tensors, numbers, words and lists of integers."
+            )
+        if name in declaration.mutates:
+            kind = f"Tensor({chr(ord('a') + number)}!)"
+        taken.append(f"{kind} {name}")
+    given = "()" if outputs == 0 else "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
+    return f"({', '.join(taken)}) -> {given}"
+
+
+@contextmanager
+def registered(declaration: Declaration, guards: Guards, values: Mapping[str, Any]) -> Iterator[Registered]:
+    """The kernel as an operator while the context lasts. `values` is one set of its inputs."""
+    direct = declaration.kernel(**values)
+    made = [] if direct is None else outputs_of(declaration, direct, values)
+    dtypes = {_dtypes(values): [output.dtype for output in made]}
+    found = Registered(declaration, list(values), schema_of(declaration, values, len(made)), guards)
+    library: Any = torch.library.Library
+    namespace = f"assay_spike_{secrets.token_hex(6)}"
+    library = library(namespace, "DEF")
+
+    def run(*arguments: Any) -> Any:
+        given = dict(zip(found.names, arguments, strict=True))
+        reason = guards.reason(given)
+        found.log[FALLBACK if reason else KERNEL, reason] += 1
+        if not reason:
+            return _own(declaration.kernel(**given), given)
+        return _own(_fall_back(declaration, given, dtypes.get(_dtypes(given))), given)
+
+    def fake(*arguments: Any) -> Any:
+        given = dict(zip(found.names, arguments, strict=True))
+        if not made:
+            return None
+        result = declaration.reference(**given)
+        several = list(result) if isinstance(result, tuple | list) else [result]
+        wanted = dtypes.get(_dtypes(given)) or [output.dtype for output in several]
+        outputs = [o.new_empty(o.shape, dtype=dtype) for o, dtype in zip(several, wanted, strict=True)]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def derivative(ctx: Any, *_: Any) -> None:
+        raise RuntimeError(f"{declaration.name} is registered for inference only: call it under torch.no_grad().")
+
+    try:
+        library.define(f"kernel{found.schema}", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
+        library.impl("kernel", run, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"{namespace}::kernel", fake, lib=library)
+        if not declaration.mutates:
+            torch.library.register_autograd(f"{namespace}::kernel", derivative, lib=library)
+        found.operator = getattr(torch.ops, namespace).kernel.default
+        yield found
+    finally:
+        torch._dynamo.reset()
+        library._destroy()
+
+
+def spike(declaration: Declaration, device: torch.device) -> Spike:
+    """Registers the kernel and tries every interface. Raises `InputError` when its inputs fit no schema, or it fails."""
+    if declaration.setup is not None:
+        declaration.setup()
+    guards = Guards.of(layouts_of(declaration, device), device.type)
+    eligible = min(declaration.cases, key=lambda case: declaration.bytes(declaration.parameters(case)))
+    parameters = declaration.parameters(eligible)
+    values = draw(declaration, parameters, SEED, device)
+    try:
+        context = registered(declaration, guards, values)
+        with context as made:
+            return _tried(made, eligible, parameters, values, device)
+    except (InputError, torch._dynamo.exc.TorchDynamoException):
+        raise
+    except RuntimeError as error:
+        raise InputError(f"{declaration.name} cannot be registered: {proof.line(error)}") from error
+
+
+def _tried(
+    made: Registered, eligible: str, parameters: Parameters, values: dict[str, Any], device: torch.device
+) -> Spike:
+    declaration, settle = made.declaration, proof.settling(device)
+    through = replace(declaration, kernel=made.call)
+    outside, words = _outside(made, parameters, values, device)
+    found = Spike(declaration.name, str(device), made.schema, made.guards.words(), eligible, words)
+    arguments = [values[name] for name in made.names]
+    found.first_use_ms = proof.first_use(lambda: made.operator(*_copied(arguments)), settle)
+
+    for case in dict.fromkeys([eligible, *declaration.contract_cases]):
+        found.contract[case] = check_case(through, case, device, seed=SEED).reason
+    found.contract.setdefault("random", found.contract[eligible])
+    failed = [case for case, reason in found.contract.items() if reason]
+    found.interfaces.append(
+        Interface(
+            "eager",
+            not failed,
+            f"failed on {', '.join(failed)}" if failed else f"{len(found.contract)} cases of the contract",
+        )
+    )
+    found.fallback_reason, result = _through_fallback(made, eligible, outside)
+    found.contract["fallback"] = result
+    found.interfaces.append(Interface("fallback", not result, result or f"{words}: {found.fallback_reason}"))
+
+    found.interfaces.append(_attempt("meta", lambda: _meta(made, arguments)))
+    inputs = [arguments, *([[proof.permuted(a) if _reversible(a) else a for a in arguments]])]
+    found.opcheck = _opchecked(made.operator, inputs)
+    broken = [f"{test}: {reason}" for test, reason in found.opcheck.items() if reason]
+    found.contract["opcheck"] = "; ".join(broken)[:300]
+    found.interfaces.append(
+        Interface(
+            "fake, schema and aliasing (opcheck)",
+            not broken,
+            "; ".join(broken)[:300] or "contiguous and permuted inputs",
+        )
+    )
+    found.interfaces.append(_attempt("torch.compile", lambda: _compiled(made, found, arguments)))
+    found.interfaces.append(_attempt("dynamic batch", lambda: _dynamic(made, parameters, device)))
+    found.dispatched = {
+        f"{path}{f' ({reason})' if reason else ''}": n for (path, reason), n in sorted(made.log.items())
+    }
+    reference = {"reference": lambda: declaration.reference(**values)}
+    contenders = {
+        "kernel": lambda: declaration.kernel(**values),
+        "operator": lambda: made.operator(*arguments),
+        **({} if declaration.mutates else reference),
+    }
+    one = proof.first_use(contenders["operator"], settle) / 1e3
+    found.seconds = proof.per_call(contenders, calls=max(1, min(200, int(0.01 / one))), settle=settle)
+    return found
+
+
+def _outside(
+    made: Registered, parameters: Parameters, values: dict[str, Any], device: torch.device
+) -> tuple[dict[str, Any], str]:
+    """Inputs just outside of the guards, and what they are: one parameter more than any case has, or strided inputs."""
+    declared = [*made.declaration.cases.values(), *made.declaration.contract_cases.values()]
+    for name, value in parameters.items():
+        if type(value) is not int:
+            continue
+        beyond = max(case[name] for case in declared if type(case.get(name)) is int) + 1
+        try:
+            found = draw(made.declaration, {**parameters, name: beyond}, SEED, device)
+            if made.guards.reason(found):
+                expectation(made.declaration, found)
+                return found, f"{name} = {beyond:,}"
+        except InputError:
+            continue
+    strided = {n: _strided(v) if isinstance(v, torch.Tensor) and v.dim() else v for n, v in values.items()}
+    return strided, "inputs that are not contiguous"
+
+
+def _through_fallback(made: Registered, case: str, values: dict[str, Any]) -> tuple[str, str]:
+    """(reason in the dispatch log, why the result is wrong or "") of a call outside of the guards."""
+    declaration = made.declaration
+    expected = expectation(declaration, values)
+    before = Counter(made.log)
+    try:
+        outputs = outputs_of(declaration, made.call(**values), values)
+    except Exception as error:
+        return "", f"the fallback raised {proof.line(error)}"
+    taken = [key for key in made.log if made.log[key] > before[key]]
+    reasons = [reason for path, reason in taken if path == FALLBACK]
+    if not reasons:
+        return "", "no guard refuses it, so it was not the fallback that ran"
+    return reasons[0], compare(outputs, expected, declaration.tolerance(case)).reason
+
+
+def _meta(made: Registered, arguments: list[Any]) -> str:
+    real = _listed(made.operator(*_copied(arguments)))
+    meta = _listed(made.operator(*(a.to("meta") if isinstance(a, torch.Tensor) else a for a in arguments)))
+    for one, other in zip(real, meta, strict=True):
+        if (one.shape, one.dtype, one.stride()) != (other.shape, other.dtype, other.stride()):
+            raise RuntimeError(
+                f"{tuple(other.shape)} {other.dtype} where the kernel gives {tuple(one.shape)} {one.dtype}"
+            )
+    return "shapes, dtypes and strides as on real tensors"
+
+
+def _opchecked(operator: Any, inputs: list[list[Any]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for arguments in inputs:
+        for test, reason in proof.checked(operator, _copied(arguments)).items():
+            found[test] = found.get(test) or reason
+    return found
+
+
+def _compiled(made: Registered, found: Spike, arguments: list[Any]) -> str:
+    capture = proof.captured(lambda *given: made.operator(*given), _copied(arguments))
+    found.graph, found.graph_breaks = capture.text, capture.breaks
+    if capture.reason:
+        raise RuntimeError(capture.reason)
+    return f"{capture.graphs} graph, no break, under fullgraph"
+
+
+def _dynamic(made: Registered, parameters: Parameters, device: torch.device) -> str:
+    """Whether one compilation serves batches of several sizes. Raises where no parameter makes such batches."""
+    for name, value in parameters.items():
+        if type(value) is not int:
+            continue
+        calls = []
+        for size in (max(value, 2), max(value, 2) + 1, max(value, 2) + 3):
+            try:
+                drawn = draw(made.declaration, {**parameters, name: size}, SEED, device)
+            except InputError:
+                break
+            calls.append([drawn[key] for key in made.names])
+        if (
+            len(calls) < 3
+            or not _only_first(calls)
+            or any(made.guards.reason(dict(zip(made.names, c, strict=True))) for c in calls)
+        ):
+            continue
+        again = proof.recompiled(lambda *given: made.operator(*given), calls)
+        if again:
+            raise RuntimeError(again)
+        return f"one compilation for {len(calls)} values of {name}"
+    raise RuntimeError("no parameter of the case changes the first dimension alone")
+
+
+def _attempt(name: str, run: Callable[[], str]) -> Interface:
+    try:
+        return Interface(name, True, run())
+    except Exception as error:  # whatever a user's reference raises under the compiler is the finding
+        return Interface(name, False, proof.line(error))
+
+
+def _fall_back(declaration: Declaration, values: dict[str, Any], dtypes: list[torch.dtype] | None) -> Any:
+    """The reference in the inputs' own precision; where the kernel writes into its inputs, so does this."""
+    if not declaration.mutates:
+        result = declaration.reference(**values)
+        several = list(result) if isinstance(result, tuple | list) else [result]
+        several = [o.to(d) for o, d in zip(several, dtypes, strict=True)] if dtypes else several
+        return several[0] if len(several) == 1 else tuple(several)
+    copies = {name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in values.items()}
+    result = declaration.reference(**copies)
+    written = sorted(declaration.mutates & set(values))
+    several = [copies[name] for name in written] if result is None else _listed(result)
+    for name, value in zip(written, several, strict=True):
+        values[name].copy_(value)
+    return None
+
+
+def _own(result: Any, values: Mapping[str, Any]) -> Any:
+    """Results as an operator may give them: contiguous, and in memory that no input has."""
+    if result is None:
+        return None
+    held = {v.untyped_storage().data_ptr() for v in values.values() if isinstance(v, torch.Tensor)}
+    several = [
+        o.clone(memory_format=torch.contiguous_format)
+        if o.untyped_storage().data_ptr() in held
+        else o.contiguous().view(-1).view(o.shape)
+        for o in _listed(result)
+    ]
+    return several[0] if len(several) == 1 else tuple(several)
+
+
+def _listed(result: Any) -> list[Any]:
+    return [] if result is None else list(result) if isinstance(result, tuple | list) else [result]
+
+
+def _dtypes(values: Mapping[str, Any]) -> tuple[torch.dtype, ...]:
+    return tuple(value.dtype for value in values.values() if isinstance(value, torch.Tensor))
+
+
+def _copied(arguments: list[Any]) -> list[Any]:
+    return [a.clone() if isinstance(a, torch.Tensor) else a for a in arguments]
+
+
+def _reversible(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() > 1
+
+
+def _strided(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.stack((tensor, tensor), -1)[..., 0]
+
+
+def _only_first(calls: list[list[Any]]) -> bool:
+    """Whether tensors differ in their first dimension alone, and at least one does."""
+    changed = False
+    for values in zip(*calls, strict=True):
+        if not isinstance(values[0], torch.Tensor):
+            continue
+        shapes = {tuple(v.shape) for v in values}
+        if len({shape[1:] for shape in shapes}) > 1 or (values[0].dim() < 2 and len(shapes) > 1):
+            return False
+        changed |= len(shapes) > 1
+    return changed
