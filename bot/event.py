@@ -27,6 +27,16 @@ def read_event(path: Path) -> dict[str, object]:
     return document
 
 
+FAULTS = (KeyError, TypeError, ValueError, OverflowError)
+"""What reading a field of a damaged event raises."""
+
+
+def damaged(name: str, error: Exception) -> InputError:
+    """The refusal of an event of which a field is missing or is no such thing."""
+    what = f"lacks {error}" if isinstance(error, KeyError) else "holds something else than GitHub writes there"
+    return InputError(f"the {name} event {what}: give the event file that GitHub wrote.")
+
+
 def name_of(payload: Mapping[str, Any]) -> str:
     """The kind of an event, told by what it holds; empty for one that the bot does not handle."""
     if isinstance(payload.get("workflow_run"), dict):

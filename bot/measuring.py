@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from assay.baselines.errors import InputError
 from assay.baselines.record import Record
 from assay.bot.intake import Intake, take_in
-from assay.bot.objects import Run
+from assay.bot.objects import APPROVAL, Run
 from assay.bot.plan import own_id
 from assay.bot.refusal import refuse
 from assay.bot.slash import entries
@@ -90,7 +90,8 @@ def measurements(
     for run in sorted(filter(ours, runs.values()), key=first, reverse=True)[:MAX_RUNS]:
         if any(m.evidence and m.workflow == (run.name or run.path)[:200] and m.run_id > run.id for m in found):
             continue
-        finished = run.status == "completed" or run.id == facts.run_id
+        # A run that waits for an approval is "completed" to GitHub, and has measured nothing yet.
+        finished = (run.status == "completed" or run.id == facts.run_id) and run.conclusion != APPROVAL
         artifacts = (
             [a for a in repository.artifacts(run.id) if a.name.startswith(ARTIFACT_PREFIX) and not a.expired]
             if finished

@@ -68,6 +68,10 @@ class Check:
     html_url: str = ""
 
 
+APPROVAL = "action_required"
+"""Conclusion of a run of which nothing was started: it waits until somebody approves it, as the first ones from a fork do."""
+
+
 @dataclass(frozen=True)
 class Run:
     """A workflow run, as of its latest attempt."""

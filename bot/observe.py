@@ -14,6 +14,7 @@ from assay.baselines.ledger.history import baseline
 from assay.baselines.record import Record, read_record, write_record
 from assay.bot import measuring
 from assay.bot.audits.recorded import newest, tallies
+from assay.bot.event import FAULTS, damaged
 from assay.bot.journal import BRANCH
 from assay.bot.milestones.holdings import observe_capstone, proposals
 from assay.bot.objects import Pull, Run
@@ -89,8 +90,8 @@ def event_facts(name: str, payload: Mapping[str, Any]) -> EventFacts:
             trigger=str(run.get("event") or ""),
             minutes=minutes_of(run),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"the workflow_run event lacks {error}: give the event file that GitHub wrote.") from None
+    except FAULTS as error:
+        raise damaged("workflow_run", error) from None
 
 
 def _opened(payload: Mapping[str, Any]) -> EventFacts:
@@ -99,8 +100,8 @@ def _opened(payload: Mapping[str, Any]) -> EventFacts:
         return EventFacts(
             name="pull_request", action=str(payload.get("action", "")), head_sha=head, pull=int(payload["number"])
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"the pull_request event lacks {error}: give the event file that GitHub wrote.") from None
+    except FAULTS as error:
+        raise damaged("pull_request", error) from None
 
 
 def observe(

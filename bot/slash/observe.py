@@ -11,6 +11,7 @@ from assay.baselines.config import parse_configuration
 from assay.baselines.errors import AssayError, InputError
 from assay.baselines.ledger import Ledger
 from assay.baselines.ledger.history import baseline
+from assay.bot.event import FAULTS, damaged
 from assay.bot.measuring import run_of
 from assay.bot.objects import Pull
 from assay.bot.slash import entries, replies
@@ -42,8 +43,8 @@ def comment_facts(event_name: str, payload: Mapping[str, Any]) -> dict[str, Any]
             "pull": int(issue["number"]) if issue.get("pull_request") else None,
             "open": issue.get("state", "open") == "open",
         }
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"the issue_comment event lacks {error}: give the event file that GitHub wrote.") from None
+    except FAULTS as error:
+        raise damaged(event_name, error) from None
 
 
 def observe(

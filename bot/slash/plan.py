@@ -8,6 +8,7 @@ from datetime import date, timedelta
 
 from assay.baselines.config import Configuration, parse_configuration
 from assay.baselines.errors import InputError
+from assay.bot.objects import APPROVAL
 from assay.bot.slash import replies
 from assay.bot.slash.acceptance import Series, meant, nearest, series_of
 from assay.bot.slash.entries import command_path, spent_path
@@ -35,9 +36,6 @@ from assay.bot.slash.verbs import (
     needed,
     understand,
 )
-
-APPROVAL = "action_required"
-"""Conclusion of a run that waits until somebody approves it, as a fork's does: no command may stand for that look."""
 
 
 def plan(seen: CommandSnapshot) -> list[SlashOperation]:
@@ -101,7 +99,7 @@ def _act(seen: CommandSnapshot, command: Command, configuration: Configuration) 
             newest = next((r for r in seen.runs if r.finished and not r.command), None)
             if newest is None:
                 return _no(seen, replies.nothing_to_rerun(seen))
-            if newest.conclusion == APPROVAL:
+            if newest.conclusion == APPROVAL:  # no command stands for the look that GitHub asks for
                 return _no(seen, replies.not_approved(newest))
             over = _over_budget(seen, command, configuration)
             if over:

@@ -264,6 +264,19 @@ def test_a_lost_requested_event_leaves_no_gap(stage: Stage) -> None:
     assert stage.verdict(run) == ("completed", "failure")
 
 
+def test_a_run_that_waits_for_an_approval_has_not_failed(stage: Stage) -> None:
+    """GitHub completes it as `action_required`; its check waits, nobody is told of a fault, and the approved run answers."""
+    run = stage.start()
+    stage.react(run, "requested")
+    stage.repo.finish_run(run, "action_required")
+    stage.react(run)
+    assert stage.comments() == []
+    assert stage.verdict(run) == ("in_progress", None)
+    stage.react(stage.finish(run, broke=60))
+    assert stage.verdict(run) == ("completed", "failure")
+    assert "Accuracy regressed" in stage.comment()
+
+
 def test_a_run_that_measures_no_pull_request_opens_no_check(stage: Stage) -> None:
     run = stage.repo.start_run(stage.base, event="push", name="assay measure")
     assert stage.react(run, "requested") == []

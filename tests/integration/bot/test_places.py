@@ -209,7 +209,10 @@ def test_a_read_only_token_by_the_command(
     assert stage.comments() == []
 
 
-@pytest.mark.parametrize("event", ["{}", "[]", "not json", '{"workflow_run": {"id": "x"}}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "event",
+    ["{}", "[]", "not json", '{"workflow_run": {"id": "x"}}', '{"workflow_run": {"id": Infinity}}', "[" * 100_000],
+)
 def test_events_that_are_none(stage: Stage, event: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "event.json"
     path.write_text(event)
