@@ -4,7 +4,8 @@
 # usage: create-venv.sh bot|quant|kernels [EXISTING_VENV]
 #
 # The environment lies outside the workspace, is keyed by what goes into it, and is never activated: nothing of it leaks
-# into later steps, and a repository that is measured cannot shadow it. With EXISTING_VENV (a runner that has its own
+# into later steps, and a repository that is measured cannot shadow it: Python runs with `-I`, for `-m` alone imports the
+# modules of the working folder first, which is the workspace. With EXISTING_VENV (a runner that has its own
 # torch) nothing is installed. `bot` is installed by hash.
 set -euo pipefail
 
@@ -28,7 +29,7 @@ if [[ $profile != bot && $profile != quant && $profile != kernels ]]; then
   exit 2
 fi
 python=${ASSAY_PYTHON:-python3}
-if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+if ! "$python" -I -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
   echo "assay: $("$python" --version 2>&1) is too old: put Python 3.11 or newer on the PATH (actions/setup-python does)." >&2
   exit 2
 fi
@@ -49,8 +50,8 @@ if ! made; then
   hashes=()
   [[ $profile == bot ]] && hashes=(--require-hashes)
   rm -rf "$venv"
-  "$python" -m venv "$venv"
-  pip=("$venv/bin/python" -m pip --quiet --disable-pip-version-check install)
+  "$python" -I -m venv "$venv"
+  pip=("$venv/bin/python" -I -m pip --quiet --disable-pip-version-check install)
   "${pip[@]}" "${hashes[@]}" -r "$requirements" >&2
   "${pip[@]}" --no-deps --no-build-isolation "$here" >&2 # its builder came with the requirements, by hash
   touch "$venv/ready"

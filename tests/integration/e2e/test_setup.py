@@ -21,11 +21,13 @@ from assay.baselines.record import read_record, write_record
 SCRIPT = "actions/setup/create-venv.sh"
 
 
-def create(engine: Path, tools: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+def create(
+    engine: Path, tools: Path, *arguments: str, workspace: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
     own = {key: os.environ[key] for key in ("PATH", "HOME", "PIP_INDEX_URL", "PIP_CONFIG_FILE") if key in os.environ}
     own |= {"RUNNER_TOOL_CACHE": str(tools)} | env
     command = ["bash", str(engine / SCRIPT), *arguments]
-    return subprocess.run(command, env=own, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, env=own, capture_output=True, text=True, check=False, timeout=300, cwd=workspace)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -71,13 +73,13 @@ def environments(tools: Path) -> list[Path]:
 
 
 def test_made_once_then_reused_whatever_the_caller_has_activated(small: Path, tools: Path, tmp_path: Path) -> None:
-    """A venv, PYTHONPATH and modules of the caller reach neither the set-up nor the environment."""
+    """A venv, PYTHONPATH and modules of the caller, or of the workspace, reach neither the set-up nor the environment."""
     poison = tmp_path / "poison"
     for name in ("pip", "venv", "click", "assay"):
         (poison / name).mkdir(parents=True)
         (poison / name / "__init__.py").write_text("raise ImportError('the caller owns this')\n")
     caller = {"VIRTUAL_ENV": str(tmp_path / "theirs"), "PYTHONPATH": str(poison), "PYTHONHOME": ""}
-    first = create(small, tools, "bot", **caller)
+    first = create(small, tools, "bot", workspace=poison, **caller)
     assert first.returncode == 0, first.stderr
     [environment] = environments(tools)
     assert first.stdout == f"{environment}/bin/assay\n"
