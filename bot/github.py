@@ -7,6 +7,7 @@ which the caller observes again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +43,8 @@ __all__ = ["Artifact", "Check", "Comment", "Forbidden", "GitHub", "Pull", "Reply
 
 API_URL = "https://api.github.com"
 SERVER_URL = "https://github.com"
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}/(?!\.{1,2}$)[A-Za-z0-9_.-]{1,100}")
+"""`owner/name`, of the characters that GitHub allows there."""
 CheckStatus = Literal["queued", "in_progress", "completed"]
 Conclusion = Literal["success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required"]
 Reaction = Literal["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"]
@@ -89,7 +92,7 @@ class GitHub:
         server_url: str = SERVER_URL,
         patience: Patience | None = None,
     ) -> None:
-        if repository.count("/") != 1 or not all(repository.split("/")):
+        if NAME.fullmatch(repository) is None:  # it becomes part of every address
             raise InputError(f"{repository[:80]!r} names no repository: give it as owner/name.")
         self.connection = connection
         self.name = repository

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from assay.bot.github import GitHub
 
 RUN = re.compile(r"^run/([0-9]{1,18})$")
+KIND = re.compile(r"[a-z][a-z0-9-]{0,30}")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,13 @@ def check_branch(branch: str) -> str:
     if not branch or len(branch) > 180 or UNFIT.search(branch):
         raise InputError(f"{branch[:80]!r} is no branch name that a tag can hold: give the branch as git shows it.")
     return branch
+
+
+def check_kind(kind: str) -> str:
+    """The kind, or `InputError` when no evidence is of one with such a name: a slip is not to look like an empty ledger."""
+    if KIND.fullmatch(kind) is None:
+        raise InputError(f"{kind[:40]!r} is no kind of evidence: give one such as evaluation.")
+    return kind
 
 
 def publication_named(text: str) -> Publication | None:

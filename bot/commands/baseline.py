@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +12,11 @@ import click
 from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.ledger import Ledger, Publication
 from assay.bot.options import place_options, policy_option
-from assay.bot.sources import Place, check_branch, publication_named
+from assay.bot.sources import Place, check_branch, check_kind, publication_named
 from assay.bot.text import plural, shown
 
 if TYPE_CHECKING:
     from assay.baselines.record import Record
-
-
-KIND = re.compile(r"[a-z][a-z0-9-]{0,30}")
 
 
 @click.group()
@@ -101,8 +97,8 @@ def publish(
 def list_(branch: str, kind: str | None, as_json: bool, **place: Any) -> None:
     """List the publications of a branch, newest first."""
     check_branch(branch)
-    if kind is not None and KIND.fullmatch(kind) is None:
-        raise InputError(f"{kind[:40]!r} is no kind of evidence: give one such as evaluation.")
+    if kind is not None:
+        check_kind(kind)
     where = _place(place)
     found = sorted(where.ledger().publications(branch, kind), key=lambda p: str(p.created), reverse=True)
     if as_json:
@@ -164,6 +160,7 @@ def nearest(folder: Path, branch: str, head: str | None, kind: str, **place: Any
 
     from assay.bot.sources import nearest_baseline
 
+    check_kind(kind)
     where = _place(place)
     if head is None:
         try:
@@ -268,7 +265,7 @@ def verify(tags: tuple[str, ...], everything: bool, branch: str, **place: Any) -
 @click.option("--branch", default="main", show_default=True, help="Whose publications.")
 @click.option("--kind", help="Only this kind of evidence.")
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="Keep the N newest of each kind.")
-@click.option("--max-age", type=click.IntRange(0), metavar="DAYS", help="Keep what is at most this old.")
+@click.option("--max-age", type=click.IntRange(0, 36_500), metavar="DAYS", help="Keep what is at most this old.")
 @policy_option
 @click.option("--dry-run/--yes", "dry", default=True, show_default="--dry-run", help="Only print, or remove.")
 @place_options
@@ -302,6 +299,8 @@ def prune(
     from assay.bot.sources import cache_folder
 
     check_branch(branch)
+    if kind is not None:
+        check_kind(kind)
     where = _place(place)
     if where.ledger_folder is not None:
         raise InputError(

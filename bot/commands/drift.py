@@ -43,10 +43,11 @@ def drift(branch: str, kind: str, window: int, policy: Path | None, dry_run: boo
     from assay.bot.audits.recorded import accepting_at, tallies_at
     from assay.bot.comment import title
     from assay.bot.gate import configuration_at
-    from assay.bot.sources import Place, check_branch
+    from assay.bot.sources import Place, check_branch, check_kind
     from assay.bot.text import shown, unmarked
 
     check_branch(branch)
+    check_kind(kind)
     where = Place(place["ledger"], place["repository"], place["github_token"], place["api_url"], place["server_url"])
     configuration = accepting_at(where, configuration_at(policy), datetime.now(UTC).date())
     results = results_of(where.ledger(), branch, kind, window, configuration.gate, tallies_at(where, kind))

@@ -1,0 +1,58 @@
+"""What people get wrong when they name a repository, a kind or an age: one line that says so, before anything is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.bot.cli import main
+from assay.bot.github import NAME
+
+NOWHERE = ("--repository", "acme/widgets", "--api-url", "http://127.0.0.1:1")
+"""A request would be tried for a minute, and end with exit code 3."""
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as left:
+        main(list(arguments))
+    assert left.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    "repository",
+    [
+        "widgets",
+        "acme/",
+        "/widgets",
+        "a/b/c",
+        "acme/widgets?x=1",
+        "acme/widgets#x",
+        "acme/wid gets",
+        "acme/..",
+        "../x",
+        "a%2f/b",
+    ],
+)
+def test_no_repository(repository: str, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, "baseline", "list", "--repository", repository, "--api-url", "http://127.0.0.1:1")
+    assert "names no repository" in line
+
+
+@pytest.mark.parametrize("repository", ["acme/widgets", "ada-l/x.y_z-1", "ada_corp/.github", "a/b"])
+def test_a_repository(repository: str) -> None:
+    assert NAME.fullmatch(repository)
+
+
+@pytest.mark.parametrize("command", [("list",), ("prune", "--keep", "1"), ("nearest", "somewhere")])
+@pytest.mark.parametrize("kind", ["*", "Evaluation", "x y", "a-->"])
+def test_no_kind(command: tuple[str, ...], kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is no kind of evidence" in refused(capsys, "baseline", *command, "--kind", kind, *NOWHERE)
+
+
+def test_drift_of_no_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is no kind of evidence" in refused(capsys, "drift", "--kind", "evaluation -->", *NOWHERE)
+
+
+def test_an_age_that_no_calendar_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is not in the range" in refused(capsys, "baseline", "prune", "--max-age", "99999999999", *NOWHERE)
