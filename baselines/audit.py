@@ -188,9 +188,12 @@ def night(first: Record, second: Record, comparison: Comparison) -> Night:
 
 
 def tally(nights: Iterable[Night], newest: Night, flipped: dict[tuple[str, str, str, str, bool], Flipped]) -> Tally:
-    """The nights that count: of the newest night's kind and protocol, each pair of records once, at most `WINDOW`."""
+    """The nights that count: of the newest night's kind, protocol and alpha (an alarm at another level says nothing about
+    this one), each pair of records once, at most `WINDOW`."""
     by_pair = {(n.first, n.second): n for n in (*nights, newest)}
-    same = [n for n in by_pair.values() if (n.kind, n.protocol) == (newest.kind, newest.protocol)]
+    same = [
+        n for n in by_pair.values() if (n.kind, n.protocol, n.alpha) == (newest.kind, newest.protocol, newest.alpha)
+    ]
     counted = sorted(same, key=lambda n: (n.created, n.second), reverse=True)[:WINDOW]
     gates = []
     for gate in newest.gates:
@@ -258,9 +261,10 @@ class Advised:
 
 
 def advise(comparison: Comparison, head: Evidence, tallies: Iterable[Tally]) -> Advised:
-    """Mark the findings of advisory gates, by the self-audits of the same kind and protocol as the head's."""
-    mine = (head.kind, protocol_digest(head))
-    found = next((t for t in tallies if (t.kind, t.protocol) == mine), None)
+    """Mark the findings of advisory gates, by the self-audits of the same kind and protocol as the head's, at the same
+    alpha: a gate that is told to alarm in 1 of 5 nights and does so is no reason to overrule one of 1 in 100."""
+    mine = (head.kind, protocol_digest(head), comparison.alpha)
+    found = next((t for t in tallies if (t.kind, t.protocol, t.alpha) == mine), None)
     if found is None:
         return Advised(comparison, None)
     advisory = {g.key for g in found.advisory()}

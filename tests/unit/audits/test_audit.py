@@ -42,9 +42,9 @@ def pair(i: int, broke: int = 0, fixed: int = 0, *, same: bool = False, seed: in
     )
 
 
-def audited(i: int, broke: int = 0, fixed: int = 0, **more: object) -> Night:
+def audited(i: int, broke: int = 0, fixed: int = 0, *, policy: Policy = POLICY, **more: object) -> Night:
     first, second = pair(i, broke, fixed, **more)  # type: ignore[arg-type]
-    return night(first, second, compare(second, first, POLICY, TODAY))
+    return night(first, second, compare(second, first, policy, TODAY))
 
 
 def compared(broke: int, fixed: int = 0) -> tuple[Comparison, Record]:
@@ -93,6 +93,21 @@ def test_the_tally_counts_nights_of_the_same_protocol_once() -> None:
     found = tally([*nights, nights[0], newest], newest, {})
     assert (found.nights, found.alarms) == (4, 1)
     assert [(g.task, g.nights, g.alarms) for g in found.gates] == [("toy", 4, 1)]
+
+
+def test_another_alpha_begins_a_new_series() -> None:
+    """Alarms at 0.2 are what was asked for, and no reason to call a gate of 0.01 one that cries wolf."""
+    loose, strict = (Policy.model_validate({"threshold": 0.5, "alpha": alpha}) for alpha in (0.2, 0.01))
+    nights = [audited(i, 18 if i < 3 else 0, 9 if i < 3 else 0, policy=loose) for i in range(6)]
+    before = tally(nights[:-1], nights[-1], {})
+    assert (before.nights, before.alarms) == (6, 3)
+    newest = audited(6, policy=strict)
+    found = tally(nights, newest, {})
+    assert (found.nights, found.alarms, found.advisory()) == (1, 0, [])
+    first, second = pair(99, 60, 10)
+    blocked = compare(second, first, strict, TODAY)
+    assert advise(blocked, second.evidence, [before]).tally is None
+    assert advise(blocked, second.evidence, [before]).comparison.overall is Overall.REGRESSED
 
 
 def test_old_nights_do_not_count() -> None:
