@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shlex
 import tempfile
 from pathlib import Path
@@ -45,6 +46,10 @@ Examples:
 \b
   # contracts of Triton kernels on a machine without a GPU; nothing is timed
   assay bench benches/softmax.py --triton-interpret --out evidence/contract
+
+\b
+  # can this kernel be a framework operator? one day's answer, with evidence
+  assay bench --operator benches/softmax.py:row-softmax --out evidence/spike
 
 Exit codes: 0 measured (assay gate judges what), 2 bad input, 3 a worker ended or hung.
 """
@@ -101,6 +106,11 @@ Exit codes: 0 measured (assay gate judges what), 2 bad input, 3 a worker ended o
     "--timeout", type=click.FloatRange(1), default=300.0, show_default=True, help="Seconds that one answer may take."
 )
 @click.option("--triton-interpret", is_flag=True, help="Check contracts with Triton's interpreter, and time nothing.")
+@click.option(
+    "--operator",
+    is_flag=True,
+    help="Register one kernel (FILE or FILE:NAME) as a PyTorch operator, try every interface, and write the scope decision to DIR.md.",
+)
 @click.option("--commit", help="Commit of the head [default: ASSAY_HEAD_SHA, else git rev-parse HEAD].")
 @click.option("--run-id", type=int, envvar="GITHUB_RUN_ID", help="Workflow run [default: GITHUB_RUN_ID].")
 @click.option(
@@ -125,6 +135,9 @@ def bench(**options: Any) -> None:
     from assay.kernels.bench.checkout import base_folder, head_commit, relative_file
 
     _require("torch")
+    if options["operator"]:
+        _spike(options)
+        return
     from assay.kernels.bench.evidence import records
     from assay.kernels.bench.lease import measure
     from assay.kernels.bench.timed import Plan
@@ -173,6 +186,29 @@ def bench(**options: Any) -> None:
     record = write_record(out, made.evidence, made.rows)
     kept = write_record(beside, other.evidence, other.rows) if other is not None else None
     _print(lease, record, kept, out, beside, as_json=options["as_json"])
+
+
+def _spike(options: dict[str, Any]) -> None:
+    """`--operator`: see `assay.kernels.bench.spike`."""
+    from assay.kernels.bench.checkout import head_commit
+
+    if options["base"] is not None:
+        raise InputError("--operator compares nothing: leave --base out.")
+    if options["triton_interpret"]:
+        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
+    _gpu(options["device"])
+    from assay.kernels.bench import spike_scope
+
+    spike_scope.run(
+        str(options["file"]),
+        kernels=[name for part in options["kernels"] for name in part.split(",") if name],
+        device=options["device"],
+        out=options["out"],
+        commit=head_commit(options["commit"], options["head"].resolve()),
+        run_id=options["run_id"],
+        attempt=options["attempt"],
+        as_json=options["as_json"],
+    )
 
 
 def _gpu(device: str) -> bool:

@@ -7,6 +7,7 @@ and on one deliberately outside of the guards.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from assay.baselines.errors import InputError
-from assay.kernels.bench.guards import Guards, layouts_of
+from assay.kernels.bench.spike_guards import Guards, layouts_of
 from assay.kernels.contract import check_case, compare, draw, expectation, outputs_of
 from assay.kernels.declaration import Declaration, Parameters
 from assay.kernels.operators import proof
@@ -65,7 +66,10 @@ class Spike:
     graph_breaks: int = 0
     first_use_ms: float = 0.0
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds per call of `kernel`, `operator` and `reference`, one number a round."""
+    """Seconds per call of `kernel`, `operator` and `reference` on the eligible case, one number a round."""
+    small: str = ""
+    small_seconds: dict[str, list[float]] = field(default_factory=dict)
+    """The same of kernel and operator on the smallest case that the guards admit, where the dispatch can be seen."""
 
 
 @dataclass
@@ -211,15 +215,35 @@ def _tried(
     found.dispatched = {
         f"{path}{f' ({reason})' if reason else ''}": n for (path, reason), n in sorted(made.log.items())
     }
-    reference = {"reference": lambda: declaration.reference(**values)}
-    contenders = {
-        "kernel": lambda: declaration.kernel(**values),
+    found.seconds = _times(
+        made, values, settle, "kernel", "operator", *(["reference"] if not declaration.mutates else [])
+    )
+    found.small = _smallest(made, eligible, device)
+    smaller = draw(declaration, declaration.parameters(found.small), SEED, device)
+    found.small_seconds = _times(made, smaller, settle, "kernel", "operator")
+    return found
+
+
+def _times(made: Registered, values: dict[str, Any], settle: Callable[[], None], *names: str) -> dict[str, list[float]]:
+    arguments = [values[name] for name in made.names]
+    contenders: dict[str, Callable[[], Any]] = {
+        "kernel": lambda: made.declaration.kernel(**values),
         "operator": lambda: made.operator(*arguments),
-        **({} if declaration.mutates else reference),
+        "reference": lambda: made.declaration.reference(**values),
     }
     one = proof.first_use(contenders["operator"], settle) / 1e3
-    found.seconds = proof.per_call(contenders, calls=max(1, min(200, int(0.01 / one))), settle=settle)
-    return found
+    chosen = {name: contenders[name] for name in names}
+    return proof.per_call(chosen, calls=max(1, min(200, int(0.005 / one))), settle=settle)
+
+
+def _smallest(made: Registered, eligible: str, device: torch.device) -> str:
+    """The case with the least to move that has elements and that the guards admit."""
+    declaration = made.declaration
+    for case in sorted(declaration.contract_cases, key=lambda c: declaration.bytes(declaration.parameters(c))):
+        values = draw(declaration, declaration.parameters(case), SEED, device)
+        if all(v.numel() for v in values.values() if isinstance(v, torch.Tensor)) and not made.guards.reason(values):
+            return case
+    return eligible
 
 
 def _outside(
@@ -279,7 +303,8 @@ def _opchecked(operator: Any, inputs: list[list[Any]]) -> dict[str, str]:
 
 def _compiled(made: Registered, found: Spike, arguments: list[Any]) -> str:
     capture = proof.captured(lambda *given: made.operator(*given), _copied(arguments))
-    found.graph, found.graph_breaks = capture.text, capture.breaks
+    found.graph = re.sub(r"assay_spike_[0-9a-f]{12}", "spike", capture.text)
+    found.graph_breaks = capture.breaks
     if capture.reason:
         raise RuntimeError(capture.reason)
     return f"{capture.graphs} graph, no break, under fullgraph"

@@ -34,7 +34,8 @@ class Capture:
 
     @property
     def breaks(self) -> int:
-        return self.graphs - 1
+        """How often the graph was interrupted; at least once when the whole cannot be captured."""
+        return max(self.graphs - 1, 1 if self.reason else 0)
 
 
 def checked(operator: Any, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> dict[str, str]:
@@ -68,9 +69,17 @@ def captured(function: Callable[..., Any], arguments: Sequence[Any]) -> Capture:
     except torch._dynamo.exc.TorchDynamoException as error:
         reason = line(error)
     torch._dynamo.reset()
-    text = "\n\n".join(module.print_readable(print_output=False).strip() for module in graphs)
+    text = "\n\n".join(_readable(module) for module in graphs)
     nodes = [node for module in graphs for node in module.graph.nodes if node.op.startswith("call")]
     return Capture(max(len(graphs), 1), text, tuple(str(node.target) for node in nodes), reason)
+
+
+def _readable(module: torch.fx.GraphModule) -> str:
+    """The graph as Python, without the comments that name files of this machine."""
+    kept = [
+        row for row in module.print_readable(print_output=False).splitlines() if not row.strip().startswith("# File")
+    ]
+    return "\n".join(row for row in kept if row.strip())
 
 
 def recompiled(function: Callable[..., Any], calls: Sequence[Sequence[Any]]) -> str:
