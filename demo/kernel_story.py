@@ -59,7 +59,20 @@ class Kernels(Story):
     def bench(self, name: str) -> Path:
         """Time the working tree against its merge base with main."""
         out = self.folder / "evidence" / name
-        arguments = ["bench", "bench.py", "--base", "main", "--blocks", BLOCKS, "--rounds", "1", "--margin", MARGIN]
+        arguments = [
+            "bench",
+            "bench.py",
+            "--base",
+            "main",
+            "--blocks",
+            BLOCKS,
+            "--rounds",
+            "1",
+            "--margin",
+            MARGIN,
+            "--memory-mb",
+            "32",
+        ]
         arguments += ["--out", str(out)]
         self.assay(*arguments, cwd=self.repository)
         return out
