@@ -167,6 +167,8 @@ def report(path: Path, output: Path | None, table: str | None, check: Path | Non
 
     if check is not None and table is None:
         raise InputError("--check compares one table: say which with --table.")
+    if output is not None and _same(path, output):
+        raise InputError(f"{output} is the proposal itself: give the report another path.")
     proposal = _load(path)
     shelf = _shelf(path, proposal, options)
     if table is None:

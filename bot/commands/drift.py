@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from assay.baselines.errors import InputError
 from assay.bot.options import place_options, policy_option
 
 
@@ -48,6 +49,8 @@ def drift(branch: str, kind: str, window: int, policy: Path | None, dry_run: boo
 
     check_branch(branch)
     check_kind(kind)
+    if place["repository"] is None:
+        raise InputError("drift keeps an issue of a repository: name it with --repository owner/name.")
     where = Place(place["ledger"], place["repository"], place["github_token"], place["api_url"], place["server_url"])
     configuration = accepting_at(where, configuration_at(policy), datetime.now(UTC).date())
     results = results_of(where.ledger(), branch, kind, window, configuration.gate, tallies_at(where, kind))

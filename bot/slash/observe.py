@@ -26,6 +26,8 @@ CONFIGURATION = ".github/assay.yml"
 def comment_facts(event_name: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of an `issue_comment` event. Raises `InputError` for another event or a damaged one."""
     comment, issue = payload.get("comment"), payload.get("issue")
+    if event_name == "issue_comment" and not (isinstance(comment, dict) and isinstance(issue, dict)):
+        raise damaged(event_name, KeyError("issue" if isinstance(comment, dict) else "comment"))
     if event_name != "issue_comment" or not isinstance(comment, dict) or not isinstance(issue, dict):
         raise InputError(
             f"assay command answers issue_comment events, not {event_name[:40]!r}: call it from a workflow with `on: issue_comment`."

@@ -87,6 +87,8 @@ def verify(identifier: str, repository: Any, now: datetime | None = None) -> ent
     acknowledgement voids it, so that nothing runs that nobody approved. A command runs once: one whose check is completed,
     whose minutes are written down or that is older than `entries.MAY_START` is refused too.
     """
+    if not entries.is_identifier(identifier):
+        raise InputError(f"{identifier[:40]!r} is no name of a command: only assay dispatches this workflow.")
     paths = repository.journal_list()
     entry, check = _confirmed(identifier, repository, paths)
     if check.status == "completed" or identifier in entries.ended(paths):

@@ -54,5 +54,17 @@ def test_drift_of_no_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert "is no kind of evidence" in refused(capsys, "drift", "--kind", "evaluation -->", *NOWHERE)
 
 
+def test_drift_without_a_repository(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    assert "name it with --repository" in refused(capsys, "drift", "--ledger", "somewhere")
+
+
+@pytest.mark.parametrize(
+    "name", ["x", "", "3f6c1d52-8f0e-4b5e-9a41-0c6d2f1b7a90\nsha=1", "3F6C1D52-8f0e-4b5e-9a41-0c6d2f1b7a90"]
+)
+def test_no_name_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is no name of a command" in refused(capsys, "command", "verify", "--id", name, *NOWHERE)
+
+
 def test_an_age_that_no_calendar_holds(capsys: pytest.CaptureFixture[str]) -> None:
     assert "is not in the range" in refused(capsys, "baseline", "prune", "--max-age", "99999999999", *NOWHERE)

@@ -114,6 +114,7 @@ def test_a_gate_is_decided_against_the_published_baseline(tmp_path: Path, scene:
         ),
         (("report", "--table", "contract", "--ledger", "baselines", "--check", "absent.md"), "cannot read absent.md"),
         (("report", "--table", "speed"), "speed"),
+        (("report", "--ledger", "baselines", "--output", "./capstone.yml"), "is the proposal itself"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(repository: Path, arguments: tuple[str, ...], says: str) -> None:

@@ -29,6 +29,11 @@ def test_a_field_that_is_missing_is_named() -> None:
         comment_facts("issue_comment", payload)
 
 
+def test_an_event_without_a_comment_lacks_it() -> None:
+    with pytest.raises(InputError, match="the issue_comment event lacks 'comment'"):
+        comment_facts("issue_comment", {"action": "created"})
+
+
 def test_a_damaged_run_is_refused_in_one_line() -> None:
     with pytest.raises(InputError) as refusal:
         event_facts("workflow_run", {"workflow_run": {"id": 1, "head_sha": "4" * 40, "conclusion": 3}})
