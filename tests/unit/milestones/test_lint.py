@@ -172,6 +172,11 @@ def test_narrow_examples_pass(example: str) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_our_own_proposal_passes() -> None:
+    done = run(ROOT / "docs" / "proposals" / "hopper-attention", "lint")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
 def test_the_broad_example_is_rejected_as_its_page_shows() -> None:
     done = run(EXAMPLES / "broad", "lint")
     assert done.returncode == 1
