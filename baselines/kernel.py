@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ import pyarrow as pa
 from assay.baselines.errors import InputError
 
 KIND = "kernel"
+MAX_CASES = 1_000
+MAX_BLOCKS = 100_000
+"""Of one arm on one case: far more than any interval needs, and few enough to be resampled."""
 LATENCY = "latency/"
 """Metric of each timed case: `latency/<case>`, microseconds per launch."""
 CONTRACT = "contract."
@@ -64,9 +68,9 @@ def check_rows(rows: pa.Table | None, origin: str) -> pa.Table:
         raise InputError(
             f"{origin}: a column has the wrong type ({' '.join(str(error).split())[:120]}): measure again."
         ) from None
-    for field in SCHEMA:
-        if not field.nullable and table.column(field.name).null_count:
-            raise InputError(f"{origin}: column {field.name!r} has nulls: measure again.")
+    for column in SCHEMA:
+        if not column.nullable and table.column(column.name).null_count:
+            raise InputError(f"{origin}: column {column.name!r} has nulls: measure again.")
     seconds = column_numpy(table, "seconds")
     if not (np.isfinite(seconds) & (seconds > 0)).all():
         raise InputError(f"{origin}: a time is not a positive number: measure again.")
@@ -79,18 +83,29 @@ def column_numpy(table: pa.Table, name: str) -> np.ndarray[Any, Any]:
     return array
 
 
-def rounds_of(table: pa.Table, case: str, arm: str) -> dict[int, int]:
-    """Block -> its round, for an arm on a case."""
-    columns = (table.column(c).to_pylist() for c in ("case", "block", "arm", "round"))
-    return {block: turn for name, block, who, turn in zip(*columns, strict=True) if name == case and who == arm}
+@dataclass(frozen=True)
+class Series:
+    """The blocks of one arm on one case."""
+
+    seconds: dict[int, float] = field(default_factory=dict)
+    """Block -> seconds per launch."""
+    rounds: dict[int, int] = field(default_factory=dict)
+    """Block -> the round of fresh processes that it belongs to."""
 
 
-def times_of(table: pa.Table, case: str, arm: str) -> dict[int, float]:
-    """Block -> seconds per launch of an arm on a case. Raises `InputError` when a block occurs twice."""
-    found: dict[int, float] = {}
-    for name, block, who, seconds in zip(
-        *(table.column(c).to_pylist() for c in ("case", "block", "arm", "seconds")), strict=True
-    ):
-        if name == case and who == arm and found.setdefault(block, seconds) is not seconds:
+def series_of(table: pa.Table) -> dict[tuple[str, str], Series]:
+    """(case, arm) -> its blocks. Raises `InputError` when a block occurs twice, and over the limits on cases and blocks."""
+    found: dict[tuple[str, str], Series] = {}
+    columns = (table.column(name).to_pylist() for name in ("case", "arm", "block", "round", "seconds"))
+    for case, arm, block, turn, seconds in zip(*columns, strict=True):
+        series = found.get((case, arm))
+        if series is None:
+            if len(found) >= 3 * MAX_CASES:
+                raise InputError(f"the table has over {MAX_CASES:,} cases: measure fewer at a time.")
+            series = found[case, arm] = Series()
+        if block in series.seconds:
             raise InputError(f"block {block} of {case[:60]} occurs twice: measure again.")
+        if len(series.seconds) >= MAX_BLOCKS:
+            raise InputError(f"{case[:60]} has over {MAX_BLOCKS:,} blocks: measure fewer.")
+        series.seconds[block], series.rounds[block] = seconds, turn
     return found

@@ -67,6 +67,12 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"of kind .* is unknown to this assay", "the evidence is of a kind that this assay does not know: update assay"),
     (r"the environment changed .* and the policy blocks that",
      "the environment changed and the policy blocks that: measure the base again in this environment"),
+    # the comparison of kernels
+    (r"(?:base|head|the arm) has ([\d,]+) blocks: an interval needs at least (\d+)",
+     "a case has {0} blocks, and an interval needs at least {1}: measure more"),
+    (r"share no timed case", "base and head share no timed case: measure the same cases on both"),
+    (r"^block \d+ of .* occurs twice", "a block occurs twice in rows.parquet: measure again"),
+    (r"has over ([\d,]+) (cases|blocks): measure fewer", "rows.parquet has over {0} {1}: measure fewer"),
     # our own, which quote nothing
     (r"^the evidence (names another run than the one that uploaded it|claims another head commit than the run measured)",
      "the evidence {0}: measure the pull request's head commit in the run that uploads it"),

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from assay.baselines.compare.lease import Measured, control_facts, disagreements, measured_of, void
 from assay.baselines.compare.protocol import ProtocolMismatchError, check_protocol
 from assay.baselines.compare.verdict import MAX_FLIPS, Comparison, Finding, Overall, State, over, summarise
 from assay.baselines.environment import differences
 from assay.baselines.errors import InputError
 from assay.baselines.evidence import Evidence
-from assay.baselines.kernel import CONTRACT, KIND, LEASE, NORM, REFUSALS, REFUSED, check_rows, rounds_of, times_of
-from assay.baselines.policy import Policy, TaskLimits, accepted_for, speed_limits
+from assay.baselines.kernel import CONTRACT, KIND, LEASE, NORM, REFUSALS, REFUSED, check_rows, series_of
+from assay.baselines.policy import Policy, accepted_for
 from assay.baselines.record import Record
 from assay.baselines.stats.multiplicity import holm
-from assay.baselines.stats.speed import SpeedChange, detectable, needed_blocks, paired_change, unpaired_change
+from assay.baselines.stats.speed import detectable, needed_blocks
 
 DECLARED = "model-bytes/"
 """Metric that every declared case has, timed or not."""
-MARGIN = "margin_percent"
-DEFAULT_MARGIN = 0.02
 SAME_REFERENCE = 1e-6
 CASES = "all"
 """The one Holm family."""
@@ -50,6 +46,7 @@ def compare(
     protocol, other inputs or another reference.
     """
     base_rows, head_rows = check_rows(base.rows, "base"), check_rows(head.rows, "head")
+    before, after = series_of(base_rows), series_of(head_rows)
     cases, warnings = _common(base.evidence, head.evidence, some_tasks or intersect)
     check_protocol(base.evidence, head.evidence, set(cases))
     _check_references(base.evidence, head.evidence, cases)
@@ -62,14 +59,14 @@ def compare(
     findings = _contract(base.evidence, head.evidence)
     findings += _refused(base.evidence, head.evidence, cases)
     told = {f.task for f in findings if f.scale == "refused"}
-    measured = _measured(base_rows, head_rows, [c for c in cases if c not in told], policy, head.evidence, paired)
+    measured = measured_of(before, after, [c for c in cases if c not in told], policy, head.evidence, paired)
     reason = ""
     if paired:
-        reason = _void(base_rows, measured, policy)
-    speed = _judge(measured, policy, today, void=bool(reason))
+        reason = void(before, measured, policy)
+    speed = _judge(measured, policy, today, is_void=bool(reason))
     findings += speed
     if not reason:
-        warnings += _disagreements(measured)
+        warnings += disagreements(measured)
     warnings += _warnings(base.evidence, head.evidence, head_rows, paired)
     if not findings:
         failing = [a for a, v in base.evidence.attributes.items() if a.startswith(CONTRACT) and v is False]
@@ -86,7 +83,7 @@ def compare(
         alpha=policy.alpha,
         power=policy.power,
         hypotheses={CASES: len(speed)} if speed else {},
-        facts=_facts(base_rows, measured, policy) if paired else (),
+        facts=control_facts(before, measured, policy) if paired else (),
     )
 
 
@@ -197,92 +194,7 @@ def _plain(case: str, scale: str, state: State, base: float, head: float) -> Fin
     )
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """One case of both sides."""
-
-    case: str
-    change: SpeedChange
-    base: float
-    head: float
-    """Medians in seconds."""
-    limits: TaskLimits
-    rounds: Sequence[float]
-    """The change in each round of fresh processes alone; one value where there was one round."""
-
-
-def _measured(
-    base: pa.Table, head: pa.Table, cases: Sequence[str], policy: Policy, evidence: Evidence, paired: bool
-) -> list[_Measured]:
-    registered = registered_margin(evidence)
-    found: list[_Measured] = []
-    for case in cases:
-        before, after = times_of(base, case, "base") or times_of(base, case, "head"), times_of(head, case, "head")
-        if not before or not after:
-            continue
-        limits = speed_limits(policy, case, registered)
-        if paired:
-            blocks = sorted(before.keys() & after.keys())
-            a, b = [before[i] for i in blocks], [after[i] for i in blocks]
-            change = paired_change(a, b, threshold=limits.threshold, alpha=policy.alpha)
-            rounds = by_round(np.log(b) - np.log(a), [rounds_of(head, case, "head")[i] for i in blocks])
-        else:
-            a, b = (list(times.values()) for times in (before, after))
-            change = unpaired_change(a, b, threshold=limits.threshold, alpha=policy.alpha)
-            rounds = [change.change]
-        found.append(_Measured(case, change, float(np.median(a)), float(np.median(b)), limits, rounds))
-    return found
-
-
-def by_round(log_ratios: npt.ArrayLike, rounds: Sequence[int]) -> list[float]:
-    """The change that each round saw by itself, from the log-ratios of its blocks."""
-    values, turns = np.asarray(log_ratios, dtype=np.float64), np.asarray(rounds)
-    return [math.expm1(float(np.median(values[turns == turn]))) for turn in np.unique(turns)]
-
-
-def registered_margin(evidence: Evidence) -> float:
-    """The margin that was fixed before the measurement, as a proportion."""
-    value = evidence.attributes.get(MARGIN)
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 100
-    return float(value) / 100 if usable else DEFAULT_MARGIN  # type: ignore[arg-type]
-
-
-def control_change(rows: pa.Table, case: str, alpha: float) -> SpeedChange | None:
-    """Base against itself in the same lease; None without a control."""
-    arm, control = times_of(rows, case, "base"), times_of(rows, case, "control")
-    blocks = sorted(arm.keys() & control.keys())
-    if not blocks:
-        return None
-    return paired_change([arm[i] for i in blocks], [control[i] for i in blocks], threshold=0.0, alpha=alpha)
-
-
-def _void(base: pa.Table, measured: Sequence[_Measured], policy: Policy) -> str:
-    """Why the lease is void, or "": base against itself moved by more than half the margin, and not by chance."""
-    controls = [(m, control_change(base, m.case, policy.alpha)) for m in measured]
-    known = [(m, c) for m, c in controls if c is not None]
-    if not known:
-        return ""
-    adjusted = holm([min(1.0, 2 * min(c.p_slower, c.p_faster)) for _, c in known])
-    for (m, control), p in zip(known, adjusted, strict=True):
-        if p < policy.alpha and abs(control.change) > m.limits.margin / 2:
-            moved = f"{100 * control.change:+.1f}".replace("-", "−")
-            return f"{m.case[:60]}: base against itself moved by {moved}%"
-    return ""
-
-
-def _facts(base: pa.Table, measured: Sequence[_Measured], policy: Policy) -> list[str]:
-    """What the control said, one phrase for the case on which it moved most."""
-    controls = [c for m in measured if (c := control_change(base, m.case, policy.alpha)) is not None]
-    if not controls:
-        return []
-    worst = max(controls, key=lambda c: abs(c.change))
-    change, low, high = (
-        f"{round(100 * x, 1) + 0.0:+.1f}".replace("-", "−") for x in (worst.change, worst.low, worst.high)
-    )
-    return [f"Control, base against itself in the same blocks: at most {change}% ({low}, {high})"]
-
-
-def _judge(measured: Sequence[_Measured], policy: Policy, today: date, *, void: bool) -> list[Finding]:
+def _judge(measured: Sequence[Measured], policy: Policy, today: date, *, is_void: bool) -> list[Finding]:
     """The four states. Slower: over the threshold after Holm, and in each round. Same: both one-sided bounds inside the
     margin."""
     if not measured:
@@ -293,7 +205,7 @@ def _judge(measured: Sequence[_Measured], policy: Policy, today: date, *, void: 
     for m, worse, better in zip(measured, slower, faster, strict=True):
         c, limits = m.change, m.limits
         inside_high, inside_low = c.bound_high < limits.margin, c.bound_low > -limits.margin / (1 + limits.margin)
-        if void:
+        if is_void:
             state = State.INCONCLUSIVE
         elif worse < policy.alpha and all(over(x, limits.threshold) for x in (c.change, *m.rounds)):
             state = State.REGRESSED
@@ -304,7 +216,7 @@ def _judge(measured: Sequence[_Measured], policy: Policy, today: date, *, void: 
         else:
             state = State.INCONCLUSIVE
         needed = None
-        if state is State.INCONCLUSIVE and not void:
+        if state is State.INCONCLUSIVE and not is_void:
             needed = needed_blocks(c, limits.threshold, limits.margin, policy.alpha, policy.power)
         finding = Finding(
             group=CASES,
@@ -328,24 +240,13 @@ def _judge(measured: Sequence[_Measured], policy: Policy, today: date, *, void: 
             margin=limits.margin,
             one_sided=state is State.EQUIVALENT and not inside_low,
             needed=needed,
-            detectable=None if void else detectable(c, limits.threshold, policy.alpha, policy.power),
+            detectable=None if is_void else detectable(c, limits.threshold, policy.alpha, policy.power),
             advisory=not c.paired,
         )
         if state is State.REGRESSED:
             entry = accepted_for(policy, m.case, "latency", c.change, today)
             finding = replace(finding, accepted=entry) if entry is not None else finding
         found.append(finding)
-    return found
-
-
-def _disagreements(measured: Sequence[_Measured]) -> list[str]:
-    """Cases on which one round of processes is beyond the threshold and another is not."""
-    found = []
-    for m in measured:
-        beyond = [over(max(x, 1 / (1 + x) - 1), m.limits.threshold) for x in m.rounds]
-        if any(beyond) and not all(beyond):
-            listed = " and ".join(f"{100 * x:+.1f}%" for x in m.rounds[:4]).replace("-", "−")
-            found.append(f"{m.case[:60]} changed by {listed} in rounds of fresh processes, which is no verdict")
     return found
 
 

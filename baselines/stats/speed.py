@@ -15,6 +15,9 @@ import numpy.typing as npt
 from assay.baselines.errors import InputError
 
 FEWEST_BLOCKS = 8
+_WORK = 20_000_000
+"""Resampled times held in memory; more blocks get fewer draws, and need fewer."""
+_FEWEST_DRAWS = 200
 Floats = npt.NDArray[np.float64]
 
 
@@ -80,7 +83,8 @@ def unpaired_change(
     """
     b, h = np.log(_times(base, "base")), np.log(_times(head, "head"))
     chance = np.random.default_rng(seed)
-    medians = np.median(_resampled(h, draws, chance), axis=1) - np.median(_resampled(b, draws, chance), axis=1)
+    fewest = min(draws, max(_WORK // max(b.size, h.size), _FEWEST_DRAWS))
+    medians = np.median(_resampled(h, fewest, chance), axis=1) - np.median(_resampled(b, fewest, chance), axis=1)
     return _summary(float(np.median(h) - np.median(b)), medians, threshold, alpha, min(b.size, h.size), False)
 
 
@@ -132,8 +136,9 @@ def _summary(ratio: float, medians: Floats, threshold: float, alpha: float, bloc
 
 
 def _resampled(values: Floats, draws: int, chance: np.random.Generator) -> Floats:
-    """(draws, n) resamples of circular runs of neighbours."""
+    """Resamples of circular runs of neighbours, one in each row."""
     n = values.size
+    draws = max(min(draws, _WORK // n), _FEWEST_DRAWS)
     run = max(1, round(n ** (1 / 3)))
     starts = chance.integers(0, n, size=(draws, -(-n // run)))
     index = (starts[:, :, None] + np.arange(run)).reshape(draws, -1)[:, :n] % n

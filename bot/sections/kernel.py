@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assay.baselines.compare.kernel import refusal_of, registered_margin
+from assay.baselines.compare.kernel import refusal_of
+from assay.baselines.compare.lease import registered_margin
 from assay.baselines.compare.verdict import Comparison, Finding, Overall, State
 from assay.baselines.evidence import Evidence
 from assay.baselines.kernel import LEASE
