@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.kernel_states import EVEN, pair, record
 
+from assay.baselines import kernel
 from assay.baselines.compare import compare
 from assay.baselines.compare.kernel import refusal_of
 from assay.baselines.compare.protocol import ProtocolMismatchError
@@ -17,6 +19,7 @@ from assay.baselines.errors import InputError
 from assay.baselines.kernel import REFUSALS
 from assay.baselines.policy import Policy, speed_limits
 from assay.baselines.record import Record
+from assay.baselines.stats.speed import paired_change
 from assay.kernels.bench.arm import RefusedTimeError
 
 TODAY = date(2026, 11, 30)
@@ -179,3 +182,20 @@ def test_rows_are_checked() -> None:
     twice = Record(head.evidence, pa.concat_tables([head.rows, head.rows.slice(0, 1)]))
     with pytest.raises(InputError, match="occurs twice"):
         compare(twice, base, Policy(), TODAY)
+
+
+def test_a_table_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, base = pair({})
+    monkeypatch.setattr(kernel, "MAX_BLOCKS", 59)
+    with pytest.raises(InputError, match="c1024 has over 59 blocks"):
+        compare(head, base, Policy(), TODAY)
+    monkeypatch.undo()
+    monkeypatch.setattr(kernel, "MAX_CASES", 0)
+    with pytest.raises(InputError, match="over 0 cases"):
+        compare(head, base, Policy(), TODAY)
+
+
+def test_many_blocks_are_resampled_within_memory() -> None:
+    noise = np.random.default_rng(0).normal(0, 0.01, (2, 50_000))
+    found = paired_change(np.exp(noise[0]), np.exp(noise[1] + 0.03), threshold=0.02)
+    assert found.low < np.expm1(0.03) < found.high
