@@ -251,9 +251,17 @@ def pool_limits(policy: Policy, group: Group) -> TaskLimits:
 
 def accepted_for(policy: Policy, task: str, metric: str, drop: float, today: date) -> Accepted | None:
     """The acceptance that covers this drop (a proportion) today, if any; expired ones cover nothing."""
-    for entry in policy.accepted:
-        if not matches(task, [entry.task]) or (entry.metric is not None and entry.metric != metric):
-            continue
-        if entry.expires >= today and (entry.up_to is None or drop <= entry.up_to / 100 + 1e-12):
-            return entry
-    return None
+    holding = _holding(policy, task, metric, today)
+    return next((e for e in holding if e.up_to is None or drop <= e.up_to / 100 + 1e-12), None)
+
+
+def exceeded_for(policy: Policy, task: str, metric: str, drop: float, today: date) -> Accepted | None:
+    """The acceptance of the largest drop that is meant for this task today, where the drop is larger than any covers."""
+    holding = _holding(policy, task, metric, today)
+    covered = any(e.up_to is None or drop <= e.up_to / 100 + 1e-12 for e in holding)
+    return None if covered else max(holding, key=lambda e: e.up_to or 0.0, default=None)
+
+
+def _holding(policy: Policy, task: str, metric: str, today: date) -> list[Accepted]:
+    """The acceptances of a task's metric that have not expired, whatever drop they cover."""
+    return [e for e in policy.accepted if matches(task, [e.task]) and e.metric in (None, metric) and e.expires >= today]

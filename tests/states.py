@@ -225,13 +225,18 @@ def fork_without_token() -> Scene:
     )
 
 
-def accepted() -> Scene:
+def accepted(up_to: float = 3.0) -> Scene:
     policy = (
         "gate:\n  accepted:\n"
-        '    - {task: hellaswag, reason: "INT4 ships to 4 GB phones | see #12", by: "@octocat", expires: 2027-01-31, up-to: 3.0}\n'
+        '    - {task: hellaswag, reason: "INT4 ships to 4 GB phones | see #12", by: "@octocat", expires: 2027-01-31, '
+        f"up-to: {up_to}}}\n"
     )
     head, base = both({"hellaswag": (1000, 61, 36, 0.465), "mmlu": (4000, 13, 14, 0.412)})
     return scene(head, base, policy=policy)
+
+
+def accepted_too_little() -> Scene:
+    return accepted(up_to=1.5)
 
 
 def below_floor() -> Scene:
@@ -313,6 +318,7 @@ STATES: dict[str, Callable[[], Scene]] = {
     "refused-evidence": refused_evidence,
     "fork-without-token": fork_without_token,
     "accepted": accepted,
+    "accepted-too-little": accepted_too_little,
     "below-floor": below_floor,
     "perplexity": perplexity,
     "57-tasks": many_tasks,

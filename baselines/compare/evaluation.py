@@ -20,7 +20,16 @@ from assay.baselines.environment import differences
 from assay.baselines.errors import InputError
 from assay.baselines.evaluation import KIND, check_rows, column_numpy, metric_key
 from assay.baselines.evidence import UNDECLARED, Evidence, Metric
-from assay.baselines.policy import Group, Policy, accepted_for, limits_for, matches, metric_for, pool_limits
+from assay.baselines.policy import (
+    Group,
+    Policy,
+    accepted_for,
+    exceeded_for,
+    limits_for,
+    matches,
+    metric_for,
+    pool_limits,
+)
 from assay.baselines.record import Record
 
 
@@ -304,11 +313,13 @@ def _judge_groups(
 def _accept(finding: Finding, policy: Policy, today: date) -> Finding:
     if finding.state is not State.REGRESSED:
         return finding
-    for label in (finding.task, f"{finding.task}:{finding.group}") if finding.pooled else (finding.task,):
+    labels = (finding.task, f"{finding.task}:{finding.group}") if finding.pooled else (finding.task,)
+    for label in labels:
         entry = accepted_for(policy, label, finding.metric, finding.drop, today)
         if entry is not None:
             return replace(finding, accepted=entry)
-    return finding
+    short = [e for label in labels if (e := exceeded_for(policy, label, finding.metric, finding.drop, today))]
+    return replace(finding, exceeded=max(short, key=lambda e: e.up_to or 0.0)) if short else finding
 
 
 def _without_accepted(

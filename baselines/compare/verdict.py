@@ -86,6 +86,8 @@ class Finding:
     """Smallest drop that these examples would show with the policy's power."""
     clusters: int | None = None
     accepted: Accepted | None = None
+    exceeded: Accepted | None = None
+    """An acceptance of a smaller drop than this one, which it therefore does not cover."""
     advisory: bool = False
     """Self-audits showed that this gate alarms more often than its alpha on identical commits."""
 

@@ -140,9 +140,12 @@ def verdict_words(f: Finding) -> str:
                 return f"regressed, accepted until {f.accepted.expires:%Y-%m-%d}"
             if f.advised:
                 return "regressed; advisory, so it does not block"
-            return (
+            words = (
                 f"regressed: below its floor of {f.floor:.3f}" if f.below_floor and f.floor is not None else "regressed"
             )
+            if f.exceeded and f.exceeded.up_to is not None:
+                words += f", more than the {_limit(f.exceeded.up_to / 100)}{unit} accepted until {f.exceeded.expires:%Y-%m-%d}"
+            return words
         case State.IMPROVED:
             return "improved"
         case State.EQUIVALENT:

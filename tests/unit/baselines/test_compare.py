@@ -134,6 +134,15 @@ def test_accepted_regressions_do_not_block_and_leave_the_pool() -> None:
     assert next(f for f in accepted.findings if f.pooled).n == 8000
     expired = compare_with(counts, Policy.model_validate({"accepted": [{**entry, "expires": date(2026, 11, 29)}]}))
     assert expired.overall is Overall.REGRESSED
+    assert all(f.exceeded is None for f in expired.findings)
+    small, larger = ({**entry, "expires": date(2026, 12, 24), "up_to": points} for points in (1.0, 2.0))
+    short = compare_with(counts, Policy.model_validate({"accepted": [larger, small]}))
+    assert short.overall is Overall.REGRESSED
+    [finding] = [f for f in short.findings if f.state is State.REGRESSED and not f.pooled]
+    assert (finding.accepted, finding.exceeded and finding.exceeded.up_to) == (None, 2.0)
+    enough = compare_with(counts, Policy.model_validate({"accepted": [small, {**larger, "up_to": 5.0}]}))
+    assert enough.overall is Overall.EQUIVALENT
+    assert all(f.exceeded is None for f in enough.findings)
 
 
 def compare_with(counts: dict[str, tuple[int, int, int, float]], chosen: Policy):  # type: ignore[no-untyped-def]
