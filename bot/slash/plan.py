@@ -83,7 +83,7 @@ def _act(seen: CommandSnapshot, command: Command, configuration: Configuration) 
         case "milestones":
             return _answer(seen, replies.milestones(seen))
         case "gate":
-            if not any(r.finished for r in seen.runs):
+            if not any(r.finished and r.conclusion != APPROVAL for r in seen.runs):
                 return _no(seen, replies.nothing_to_compare(seen))
             return [*_answer(seen, replies.rebuilding(seen)), Report(seen.head_sha), React(seen.comment, "rocket")]
         case "cancel":

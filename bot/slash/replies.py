@@ -144,11 +144,15 @@ def with_line(body: str, url: str, line: str) -> str:
 
 def accepted(seen: CommandSnapshot, command: Command) -> str:
     arguments = command.arguments
-    limit = f", up to a drop of {arguments['up-to']} points" if arguments.get("up-to") else ""
+    limit = f", up to a drop of {_points(arguments['up-to'])}" if arguments.get("up-to") else ""
     return (
         f"{plain(seen.author, 60)} accepts a regression of {plain(arguments['task'], 80)} until {arguments['expires']}{limit}: "
         f"{plain(arguments['reason'], 500)}\n\nIt is recorded for good on the branch `assay-journal`, and every later report says so."
     )
+
+
+def _points(text: str) -> str:
+    return f"{text} point" if text == "1" else f"{text} points"
 
 
 def bad_expiry(expires: date, today: date, days: int) -> str:
@@ -257,7 +261,7 @@ def status(seen: CommandSnapshot, settings: CommandSettings) -> str:
 def _covered(entry: AcceptedFacts) -> str:
     """What an acceptance covers: a task, or one of its metrics, and how much of a drop."""
     metric = f" {plain(entry.metric, 60)}" if entry.metric else ""
-    limit = f", up to {plain(entry.up_to, 8)} points," if entry.up_to else ""
+    limit = f", up to {_points(plain(entry.up_to, 8))}," if entry.up_to else ""
     return f"{plain(entry.task, 80)}{metric}{limit}"
 
 

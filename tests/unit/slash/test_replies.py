@@ -150,7 +150,7 @@ CASES: dict[str, CommandSnapshot] = {
         runs=(DONE.model_copy(update={"conclusion": "action_required"}), DONE.model_copy(update={"id": 10})),
     ),
     "status-of-a-metric": seen(
-        "/assay status", accepted=(ACCEPTED.model_copy(update={"metric": "acc_norm", "up_to": "3"}),)
+        "/assay status", accepted=(ACCEPTED.model_copy(update={"metric": "acc_norm", "up_to": "1"}),)
     ),
     "open-quote": seen('/assay accept hellaswag reason="it is fine expires=2027-01-31'),
     "hostile": seen("/assay evaluate $(reboot)`id`;::set-env name=x::y|@octocat<img>"),
@@ -206,6 +206,7 @@ CASES: dict[str, CommandSnapshot] = {
     "recommend-impossible": seen("/assay recommend floor=60 latency=0"),
     "gate": seen("/assay gate", runs=(DONE,)),
     "gate-nothing": seen("/assay gate"),
+    "gate-not-approved": seen("/assay gate", runs=(DONE.model_copy(update={"conclusion": "action_required"}),)),
     "gate-running": seen("/assay gate", runs=(RUNNING,)),
     "milestones": seen("/assay milestones", milestones="### Milestones of INT8: 1 of 3 done\n", permission="read"),
     "milestones-none": seen("/assay milestones", permission="read"),
