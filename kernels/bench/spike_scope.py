@@ -128,7 +128,7 @@ def record(
         protocol={
             "harness": HARNESS,
             "device": found.device.partition(":")[0],
-            "timer": "host clock around rounds of calls, contenders in random order",
+            "timer": "host clock around rounds of calls, contenders in random order, one thread",
             "compiler": BACKEND,
         },
         environment=environment or capture(LIBRARIES),

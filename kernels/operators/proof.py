@@ -112,23 +112,29 @@ def per_call(
 ) -> dict[str, list[float]]:
     """Seconds per call of each contender, one number a round; the contenders take turns in random order.
 
-    `settle` waits for the device before and after a round, outside of it the first time and inside the second.
+    `settle` waits for the device before and after a round, outside of it the first time and inside the second. One thread:
+    a call takes microseconds, and on a busy machine waking the others takes milliseconds.
     """
     order = random.Random(seed)
     found: dict[str, list[float]] = {name: [] for name in contenders}
     names = list(contenders)
-    for run in contenders.values():
-        run()
-    for _ in range(rounds):
-        order.shuffle(names)
-        for name in names:
-            run = contenders[name]
-            settle()
-            start = clock()
-            for _ in range(calls):
-                run()
-            settle()
-            found[name].append((clock() - start) / calls)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for run in contenders.values():
+            run()
+        for _ in range(rounds):
+            order.shuffle(names)
+            for name in names:
+                run = contenders[name]
+                settle()
+                start = clock()
+                for _ in range(calls):
+                    run()
+                settle()
+                found[name].append((clock() - start) / calls)
+    finally:
+        torch.set_num_threads(threads)
     return found
 
 
