@@ -113,7 +113,10 @@ def _attributes(
     if contender == OURS:
         for result in results.get("contract", {}).get(name, []):
             found[CONTRACT + result["case"]] = bool(result["passed"])
-        found["losing_regions"] = "; ".join(losing(results, name)) or "none"
+        lost = losing(results, name)
+        # Names alone, separated by commas, as the milestones read them; by how much stands beside them.
+        found["losing_regions"] = ", ".join(dict.fromkeys(entry.split(" ")[0] for entry in lost)) or "none"
+        found["losing_detail"] = "; ".join(lost)[:4000]
         for code in results.get("machine-code", []):
             if code["kernel"].split(",")[0] == name:
                 place = code["kernel"].replace(", ", ".")
