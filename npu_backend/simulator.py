@@ -1,9 +1,10 @@
 """What a program costs: cycles on three units as timelines with dependencies, bytes moved, VTCM over time.
 
-The machine has a DMA channel into VTCM (LOAD_TILE) and one out of it (STORE_TILE), a matrix unit (MATMUL, the convolutions) and a vector unit (all else).
-Each unit runs its instructions in program order, one at a time. An instruction starts when its unit is free, when what it
-reads is ready, and when VTCM has room for what it writes; without `overlap` it waits for the instruction before it too, so
-that cycles add up. A fused instruction costs nothing: it works on the tile as the matrix unit writes it.
+The machine has a DMA channel into VTCM (LOAD_TILE) and one out of it (STORE_TILE), a matrix unit (MATMUL, the
+convolutions) and a vector unit (all else). Each unit runs its instructions in program order, one at a time. An instruction
+starts when its unit is free, when what it reads is ready, and when VTCM has room for what it writes; without `overlap` it
+waits for the instruction before it too, so that cycles add up. A fused instruction costs nothing: it works on the tile as
+the matrix unit writes it.
 """
 
 from __future__ import annotations
