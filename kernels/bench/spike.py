@@ -171,8 +171,17 @@ def _outside(
                 return found, f"{name} = {beyond:,}"
         except InputError:
             continue
-    strided = {n: _strided(v) if isinstance(v, torch.Tensor) and v.dim() else v for n, v in values.items()}
-    return strided, "inputs that are not contiguous"
+    others: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "inputs that are not contiguous": lambda tensor: _strided(tensor) if tensor.dim() else tensor,
+        "inputs in float64": lambda tensor: tensor.double() if tensor.is_floating_point() else tensor,
+    }
+    for words, change in others.items():
+        found = {name: change(v) if isinstance(v, torch.Tensor) else v for name, v in values.items()}
+        if made.guards.reason(found):
+            return found, words
+    raise InputError(
+        f"{made.declaration.name}: its cases admit whatever was tried, so there is no shape that must take the fallback."
+    )
 
 
 def _through_fallback(made: Registered, case: str, values: dict[str, Any]) -> tuple[str, str]:

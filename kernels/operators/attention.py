@@ -36,8 +36,13 @@ def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: f
     dispatch.note("causal_attention", choice)
     if choice.path is Path.EMPTY:
         return torch.empty_like(q)
-    if choice.path is not Path.FRAMEWORK:
-        y: torch.Tensor = kernels(choice.path).attention(q, k, v, scale=scale)
+    y: torch.Tensor
+    if choice.path is Path.TRITON:
+        y = kernels(choice.path).attention(q, k, v, scale=scale)
+        return y
+    if choice.path is Path.CUDA:
+        with dispatch.LAUNCHING:
+            y = kernels(choice.path).attention(q, k, v, scale=scale)
         return y
     y = functional.scaled_dot_product_attention(
         q, k, v, is_causal=True, scale=scale, enable_gqa=k.shape[1] != q.shape[1]

@@ -28,6 +28,9 @@ class Taken(NamedTuple):
     reason: str
 
 
+LAUNCHING = threading.Lock()
+"""Held while a CUDA C++ kernel is launched: a launch packs its arguments into one buffer, and models call from threads."""
+
 _lock = threading.Lock()
 _counts: Counter[Taken] = Counter()
 _off: frozenset[Path] = frozenset()

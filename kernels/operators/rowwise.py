@@ -39,8 +39,11 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
         y = torch.softmax(x, -1)
     elif choice.path is Path.EMPTY:
         y = x.new_empty(x.shape)
-    else:
+    elif choice.path is Path.TRITON:
         y = kernels(choice.path).softmax(x)
+    else:
+        with dispatch.LAUNCHING:
+            y = kernels(choice.path).softmax(x)
     return laid_out(y, choice)
 
 
@@ -66,10 +69,13 @@ def norm(
         total = x if residual is None else x + residual
         y, kept = framework_norm(center, total, weight, bias, epsilon)
     else:
-        others = {"statistics": True} if choice.path is Path.CUDA else {}
-        y, summed, kept = kernels(choice.path).norm(
-            NAMES[center], x, weight, bias, residual=residual, epsilon=epsilon, **others
-        )
+        run = kernels(choice.path).norm
+        given = {"residual": residual, "epsilon": epsilon}
+        if choice.path is Path.TRITON:
+            y, summed, kept = run(NAMES[center], x, weight, bias, **given)
+        else:
+            with dispatch.LAUNCHING:
+                y, summed, kept = run(NAMES[center], x, weight, bias, **given, statistics=True)
         total = x if summed is None else summed
         kept = kept.view(*x.shape[:-1], 2)
     return laid_out(y, choice), total if residual is None else laid_out(total, choice), kept

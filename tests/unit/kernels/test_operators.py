@@ -308,3 +308,29 @@ def test_paths_are_switched_off_for_as_long_as_asked() -> None:
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_schemas_are_registered_as_documented(name: str) -> None:
     assert getattr(OPS, name).default._schema == torch._C.parse_schema(f"assay::{name}{SCHEMAS[name]}")
+
+
+@pytest.mark.parametrize("name", ROWWISE)
+def test_gradients_of_nothing_are_zero(name: str) -> None:
+    given = [g.requires_grad_() for g in arguments(name, tensor(0, COLUMNS))]
+    found = torch.autograd.grad(results(getattr(OPS, name)(*given))[0].sum(), given)
+    assert [(f.shape, int(f.count_nonzero())) for f in found] == [(g.shape, 0) for g in given]
+
+
+def test_a_model_is_exported_with_the_operators_and_a_free_batch() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return operators.softmax(operators.rms_norm(x))
+
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(Model(), (tensor(4, COLUMNS),), dynamic_shapes={"x": {0: batch}})
+    called = [str(node.target) for node in program.graph.nodes if str(node.target).startswith("assay.")]
+    assert called == ["assay.rms_norm.default", "assay.softmax.default"]
+    x = tensor(9, COLUMNS)
+    torch.testing.assert_close(program.module()(x), operators.softmax(operators.rms_norm(x)))
+
+
+def test_autocast_leaves_dtypes_as_they_are() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert operators.softmax(tensor(2, 4, dtype=torch.float32)).dtype == torch.float32
+        assert operators.softmax(tensor(2, 4, dtype=torch.bfloat16)).dtype == torch.bfloat16

@@ -143,6 +143,26 @@ def test_a_reference_that_reads_values_excludes_fake_and_compiled_execution() ->
     assert "torch.compile" in spike_scope.markdown(found, "c").partition("## Excluded")[2]
 
 
+@pytest.mark.parametrize(
+    ("permute", "outside", "reason"),
+    [
+        (False, "inputs that are not contiguous", "x: not contiguous"),
+        (True, "inputs in float64", "x: dtype float64"),
+    ],
+)
+def test_without_a_size_to_exceed_layout_or_dtype_is_what_lies_outside(
+    permute: bool, outside: str, reason: str
+) -> None:
+    def inputs(case: Any, generator: torch.Generator, device: torch.device) -> dict[str, torch.Tensor]:
+        x = torch.randn(8, 16, generator=generator, device=device)
+        return {"x": x.t() if permute else x}
+
+    declaration = declared(inputs=inputs, cases={"only": {"dtype": "float32"}}, contract_cases={}, bytes=lambda case: 1)
+    found = spike(declaration, CPU)
+    assert (found.outside, found.fallback_reason, proven(found)["fallback"]) == (outside, reason, True)
+    assert detail(found, "dynamic batch") == "no parameter of the case changes the first dimension alone"
+
+
 def test_a_kernel_that_hands_back_its_input_is_given_memory_of_its_own() -> None:
     found = spike(declared(kernel=lambda x: x, reference=lambda x: x.clone()), CPU)
     assert set(proven(found).values()) == {True}
