@@ -7,6 +7,7 @@ and on one deliberately outside of the guards.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -57,7 +58,8 @@ class Spike:
     graph_breaks: int = 0
     first_use_ms: float = 0.0
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    """Seconds per call of `kernel`, `operator` and `reference` on the eligible case, one number a round."""
+    """Seconds per call of `kernel`, `operator` and `reference` on the eligible case, one number a round; empty when
+    Triton interprets the kernel, whose times say nothing."""
     small: str = ""
     small_seconds: dict[str, list[float]] = field(default_factory=dict)
     """The same of kernel and operator on the smallest case that the guards admit, where the dispatch can be seen."""
@@ -123,6 +125,8 @@ def _tried(
     found.dispatched = {
         f"{path}{f' ({reason})' if reason else ''}": n for (path, reason), n in sorted(made.log.items())
     }
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return found
     found.seconds = _times(
         made, values, settle, "kernel", "operator", *(["reference"] if not declaration.mutates else [])
     )

@@ -91,17 +91,16 @@ def record(
 ) -> Record:
     """The evidence with its rows: one per timed round, arm `head`."""
     label = found.eligible
-    times = {name: statistics.median(seconds) for name, seconds in found.seconds.items()}
-    over = overhead(found.small_seconds, "kernel")
-    metrics = {
-        f"{LATENCY}{label}": Metric(
-            value=1e6 * times["operator"], unit="us", direction="lower", n=len(found.seconds["operator"]), primary=True
-        ),
-        f"direct/{label}": Metric(value=1e6 * times["kernel"], unit="us", direction="lower"),
-        "dispatch": Metric(value=over["operator"], unit="us", direction="lower"),
-        "graph-breaks": Metric(value=float(found.graph_breaks), direction="lower"),
-        f"first-use/{label}": Metric(value=found.first_use_ms, unit="ms", direction="lower"),
-    }
+    metrics = {"graph-breaks": Metric(value=float(found.graph_breaks), direction="lower")}
+    if found.seconds:
+        times = {name: statistics.median(seconds) for name, seconds in found.seconds.items()}
+        calls = len(found.seconds["operator"])
+        metrics |= {
+            f"{LATENCY}{label}": _cost(1e6 * times["operator"], "us", n=calls, primary=True),
+            f"direct/{label}": _cost(1e6 * times["kernel"], "us"),
+            "dispatch": _cost(overhead(found.small_seconds, "kernel")["operator"], "us"),
+            f"first-use/{label}": _cost(found.first_use_ms, "ms"),
+        }
     attributes: dict[str, Scalar] = {
         "command": command,
         "operator.schema": found.schema[:4000],
@@ -122,7 +121,7 @@ def record(
         subject=Subject(
             name=SUBJECT,
             digest=f"sha256:{digest}",
-            backend=found.device.partition(":")[0],
+            backend=found.device.partition(":")[0] if found.seconds else "triton interpreter",
             configuration={"kernel": found.kernel, "registered": True},
         ),
         protocol={
@@ -138,16 +137,19 @@ def record(
     )
     rows = [
         Row(label, number, 0, "head", 0, seconds, 1, seconds, None, None)
-        for number, seconds in enumerate(found.seconds["operator"])
+        for number, seconds in enumerate(found.seconds.get("operator", []))
     ]
     return Record(evidence, table(rows))
+
+
+def _cost(value: float, unit: str, *, n: int | None = None, primary: bool = False) -> Metric:
+    return Metric(value=value, unit=unit, direction="lower", n=n, primary=primary)
 
 
 def markdown(found: Spike, command: str) -> str:
     """The scope decision."""
     proven = [i for i in found.interfaces if i.proven]
     failed = [i for i in found.interfaces if not i.proven]
-    rows = [f"| {name} | {1e6 * statistics.median(seconds):,.1f} |" for name, seconds in found.seconds.items()]
     parts = [
         f"# Registration spike: {found.kernel}",
         f"`{found.kernel}{found.schema}` on {found.device}, registered in a throw-away namespace. The fallback is the "
@@ -171,12 +173,21 @@ def markdown(found: Spike, command: str) -> str:
         if found.graph
         else "Nothing was captured.",
         "## Time per call",
-        f"Median of {len(found.seconds['operator'])} rounds on {found.eligible}. The operator costs "
-        f"{overhead(found.small_seconds, 'kernel')['operator']:,.1f} µs more per call than the kernel alone (median of paired "
-        f"rounds on {found.small}, the smallest case). The first call took {found.first_use_ms:,.1f} ms.\n\n"
-        "| | µs |\n|---|---:|\n" + "\n".join(rows),
+        _times(found),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _times(found: Spike) -> str:
+    if not found.seconds:
+        return "Nothing was timed: Triton interpreted the kernel."
+    rows = [f"| {name} | {1e6 * statistics.median(seconds):,.1f} |" for name, seconds in found.seconds.items()]
+    return (
+        f"Median of {len(found.seconds['operator'])} rounds on {found.eligible}. The operator costs "
+        f"{overhead(found.small_seconds, 'kernel')['operator']:,.1f} µs more per call than the kernel alone (median of "
+        f"paired rounds on {found.small}, the smallest case). The first call took {found.first_use_ms:,.1f} ms.\n\n"
+        "| | µs |\n|---|---:|\n" + "\n".join(rows)
+    )
 
 
 def _bullets(lines: Sequence[str]) -> str:

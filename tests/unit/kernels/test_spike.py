@@ -239,6 +239,17 @@ def test_the_evidence_meets_the_first_milestone_of_the_registration_proposal(sof
     assert not isinstance(judge(capstone.milestones[0].evidence[0], capstone, shelf), Met)
 
 
+def test_an_interpreted_kernel_is_tried_and_not_timed(softmax: Spike, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    found = spike(declared(), CPU)
+    assert proven(found) == proven(softmax)
+    made = spike_scope.record(found, digest="0" * 64, command="c", provenance=Provenance(created=datetime.now(UTC)))
+    assert made.evidence.subject.backend == "triton interpreter"
+    assert list(made.evidence.metrics) == ["graph-breaks"]
+    assert check_rows(made.rows, "spike").num_rows == 0
+    assert "Nothing was timed" in spike_scope.markdown(found, "c")
+
+
 @pytest.fixture
 def _same_modules() -> Iterator[None]:
     import sys
