@@ -186,6 +186,11 @@ STATES: dict[str, Callable[[], Scene]] = {
         policy="gate:\n  accepted:\n"
         '    - {task: c4096, metric: latency, reason: "needed for 131,072 columns", by: "@octocat", expires: 2027-01-31}\n',
     ),
+    "accepted-too-little": lambda: beside(
+        *pair({"c4096": 1.061}),
+        policy="gate:\n  accepted:\n"
+        '    - {task: c4096, metric: latency, reason: "a little slower", by: "@octocat", up-to: 4, expires: 2027-01-31}\n',
+    ),
     "policy-margin": lambda: beside(*pair({"c4096": 1.061}), policy="gate:\n  speed: {threshold: 5, margin: 10}\n"),
     "throttled": lambda: beside(*pair({}, throttled=7)),
     "hostile": lambda: beside(

@@ -15,7 +15,7 @@ from assay.baselines.environment import differences
 from assay.baselines.errors import InputError
 from assay.baselines.evidence import Evidence
 from assay.baselines.kernel import CONTRACT, KIND, LEASE, NORM, REFUSALS, REFUSED, check_rows, series_of
-from assay.baselines.policy import Policy, accepted_for
+from assay.baselines.policy import Policy, accepted_for, exceeded_for
 from assay.baselines.record import Record
 from assay.baselines.stats.multiplicity import holm
 from assay.baselines.stats.speed import detectable, needed_blocks
@@ -245,7 +245,8 @@ def _judge(measured: Sequence[Measured], policy: Policy, today: date, *, is_void
         )
         if state is State.REGRESSED:
             entry = accepted_for(policy, m.case, "latency", c.change, today)
-            finding = replace(finding, accepted=entry) if entry is not None else finding
+            short = None if entry is not None else exceeded_for(policy, m.case, "latency", c.change, today)
+            finding = replace(finding, accepted=entry, exceeded=short)
         found.append(finding)
     return found
 

@@ -126,7 +126,11 @@ def verdict_words(f: Finding) -> str:
         case State.REGRESSED:
             if f.accepted:
                 return f"slower, accepted until {f.accepted.expires:%Y-%m-%d}"
-            return "slower; two leases, so it does not block" if f.advised else "slower"
+            if f.advised:
+                return "slower; two leases, so it does not block"
+            if f.exceeded and f.exceeded.up_to is not None:
+                return f"slower, more than the {f.exceeded.up_to:g}% accepted until {f.exceeded.expires:%Y-%m-%d}"
+            return "slower"
         case State.IMPROVED:
             return "faster"
         case State.EQUIVALENT:

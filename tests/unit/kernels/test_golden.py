@@ -37,6 +37,7 @@ EXPECTED = {
     "mismatch": ("mismatch", "failure"),
     "another-reference": ("mismatch", "failure"),
     "accepted": ("equivalent", "success"),
+    "accepted-too-little": ("regressed", "failure"),
     "policy-margin": ("regressed", "failure"),
     "throttled": ("equivalent", "success"),
     "hostile": ("regressed", "failure"),
