@@ -110,11 +110,18 @@ def layouts_of(declaration: Declaration, device: torch.device) -> list[dict[str,
             with FakeTensorMode():
                 values = draw(declaration, parameters, _SEED, device)
         except (InputError, RuntimeError):
-            values = draw(declaration, parameters, _SEED, device)
+            values = {name: _outline(v) for name, v in draw(declaration, parameters, _SEED, device).items()}
         found.append(values)
     if any(set(values) != set(found[0]) for values in found):
         raise InputError(f"{declaration.name}: its cases have inputs of different names: give all cases the same ones.")
     return found
+
+
+def _outline(value: Any) -> Any:
+    """A tensor without its memory: the cases of a sweep do not fit a device together."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
 
 def _tensor_guard(name: str, given: Sequence[torch.Tensor]) -> TensorGuard:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 
 def check_softmax(x: torch.Tensor) -> None:
-    """Raises `ValueError` unless x is floating and has a last dimension."""
+    """Raises `ValueError` unless x is floating and has a last dimension, and `RuntimeError` in forward mode.
+
+    The registration drops tangents without a word, and under `torch.func.jvp` they cannot be seen from here: any call in
+    a forward-mode level is refused, so that no derivative is silently zero.
+    """
+    if getattr(forward_ad, "_current_level", -1) >= 0:
+        raise RuntimeError(
+            "assay's operators have no forward-mode derivative: use torch.nn.functional within torch.func.jvp or a dual level."
+        )
     if not x.dtype.is_floating_point:
         raise ValueError(f"x is {_name(x)}: give a floating-point tensor.")
     if x.dim() == 0:

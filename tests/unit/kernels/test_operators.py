@@ -334,3 +334,21 @@ def test_autocast_leaves_dtypes_as_they_are() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert operators.softmax(tensor(2, 4, dtype=torch.float32)).dtype == torch.float32
         assert operators.softmax(tensor(2, 4, dtype=torch.bfloat16)).dtype == torch.bfloat16
+
+
+def test_transforms_without_a_rule_raise_and_are_never_silently_zero() -> None:
+    x = tensor(3, COLUMNS)
+    with pytest.raises(RuntimeError, match="functorch"):
+        torch.func.grad(lambda x: operators.rms_norm(x).square().sum())(x)
+    calls = {
+        "jvp": lambda: torch.func.jvp(operators.softmax, (x,), (x,)),
+        "jvp over vmap": lambda: torch.func.jvp(torch.vmap(operators.softmax), (x,), (x,)),
+        "jacfwd": lambda: torch.func.jacfwd(operators.rms_norm)(x),
+        "attention": lambda: torch.func.jvp(lambda q: operators.causal_attention(q, q, q), (heads(),), (heads(),)),
+    }
+    for call in calls.values():
+        with pytest.raises(RuntimeError, match="no forward-mode derivative"):
+            call()
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match="no forward-mode derivative"):
+        operators.softmax(torch.autograd.forward_ad.make_dual(x, x))
+    operators.softmax(x)

@@ -115,6 +115,18 @@ def test_guards_hold_exactly_where_the_contract_looked(tensor: torch.Tensor, rea
     assert guards.reason({"x": tensor}) == reason
 
 
+def test_inputs_that_read_values_are_drawn_and_only_their_layouts_kept() -> None:
+    def inputs(case: Any, generator: torch.Generator, device: torch.device) -> dict[str, torch.Tensor]:
+        x = torch.randn(case["rows"], 2 * case["columns"], generator=generator, device=device)
+        return {"x": (x / float(x.abs().max()))[:, ::2]}
+
+    found = layouts_of(declared(inputs=inputs), CPU)
+    assert [(f["x"].shape, f["x"].stride(), f["x"].device.type) for f in found] == [
+        ((8, 64), (128, 2), "meta"),
+        ((3, 5), (10, 2), "meta"),
+    ]
+
+
 def test_numbers_and_words_are_guarded_by_the_declared_values() -> None:
     guards = Guards.of([{"groups": 2, "mode": "a", "epsilon": 0.5}, {"groups": 4, "mode": "a", "epsilon": 0.1}], "cpu")
     assert guards.reason({"groups": 4, "mode": "a", "epsilon": 0.7}) == ""
