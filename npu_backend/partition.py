@@ -1,0 +1,316 @@
+"""A graph of ATen nodes as a plan: NPU programs and host nodes, in an order that keeps what each one reads.
+
+Sizes are numbers here. A graph with symbolic sizes gets one plan for each set of sizes that it meets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import assay.npu_backend.rules  # noqa: F401 (registers the rules)
+from assay.baselines.errors import InputError
+from assay.npu_backend.codegen import Program
+from assay.npu_backend.fusion import fuse, unfuse
+from assay.npu_backend.interpreter import execute
+from assay.npu_backend.isa import Role
+from assay.npu_backend.layers import LayerGraph, prepare
+from assay.npu_backend.lowering import Result, UnsupportedError, declare_input, lower_node
+from assay.npu_backend.tiling import DoesNotFitError, tile
+from assay.npu_backend.validation import VTCM_BYTES, validate
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the programs of a graph."""
+
+    strict: bool = False
+    """Whether a node that would run on the host is an error."""
+    without: tuple[str, ...] = ()
+    """Fusion passes that are off."""
+    vtcm_bytes: int = VTCM_BYTES
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """A node that runs on the host."""
+
+    node: str
+    op: str
+    why: str
+    line: str
+    """Source line that wrote it; empty when nobody recorded it."""
+
+
+@dataclass(frozen=True)
+class NpuPart:
+    """Nodes that run as one program."""
+
+    program: Program
+    graph: LayerGraph
+    outputs: Mapping[fx.Node, str]
+    """Node whose value others read -> its tensor."""
+    inputs: Mapping[str, fx.Node]
+    """Input or weight -> the node that gives it."""
+
+    def run(self, memory: Mapping[fx.Node, Any], capacity: int) -> dict[fx.Node, torch.Tensor]:
+        """Values of the outputs, by the interpreter."""
+        held = prepare(self.graph, {name: memory[node].detach() for name, node in self.inputs.items()})
+        if self.program.instructions:
+            wanted = {t.name: held[t.name].contiguous() for t in self.program.tensors.values() if t.name in held}
+            held |= execute(self.program, wanted, capacity=capacity)
+        return {node: held[name] for node, name in self.outputs.items()}
+
+
+@dataclass(frozen=True)
+class HostPart:
+    """One node that PyTorch runs."""
+
+    node: fx.Node
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a graph runs at one set of sizes."""
+
+    parts: tuple[NpuPart | HostPart, ...]
+    values: Mapping[fx.Node, Any]
+    """Fake tensors and numbers: what each node gives."""
+    fallbacks: tuple[Fallback, ...]
+
+    @property
+    def programs(self) -> list[Program]:
+        """Programs that have instructions."""
+        return [part.program for part in self.parts if isinstance(part, NpuPart) and part.program.instructions]
+
+
+def number(value: Any) -> Any:
+    """A symbolic size as the number of the example that it was traced with; anything else as it is."""
+    return value.node.hint if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) else value
+
+
+def concrete_values(module: fx.GraphModule, arguments: Sequence[Any]) -> dict[fx.Node, Any]:
+    """What every node gives, as fake tensors with the sizes of `arguments`, and numbers."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    found: dict[fx.Node, Any] = {}
+
+    class Shapes(fx.Interpreter):
+        def run_node(self, n: fx.Node) -> Any:
+            found[n] = super().run_node(n)
+            return found[n]
+
+    def fake(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return number(value)
+        sizes, steps = [number(size) for size in value.shape], [number(step) for step in value.stride()]
+        with mode:
+            return torch.empty_strided(sizes, steps, dtype=value.dtype, device=value.device)
+
+    fakes = [fake(value) for value in arguments]
+    with mode, torch.no_grad():
+        Shapes(module).run(*fakes)
+    return found
+
+
+@dataclass
+class _Planner:
+    module: fx.GraphModule
+    values: dict[fx.Node, Any]
+    weights: Collection[str]
+    settings: Settings
+    name: str
+    host: dict[fx.Node, str] = field(default_factory=dict)
+    """Node -> why it runs on the host."""
+
+    def __post_init__(self) -> None:
+        self.nodes = [n for n in self.module.graph.nodes if n.op == "call_function" and _tensors(self.values.get(n))]
+        output = next(n for n in self.module.graph.nodes if n.op == "output")
+        self.returned = set(output.all_input_nodes)
+
+    def role(self, node: fx.Node) -> Role:
+        """Weights are parameters, buffers and constants."""
+        return Role.WEIGHT if node.op == "get_attr" or node.name in self.weights else Role.INPUT
+
+    def sort(self) -> None:
+        """Finds the nodes that no rule lowers."""
+        scratch = LayerGraph("scratch")
+        names: dict[fx.Node, Result] = {}
+        for node in self.nodes:
+            if node in self.host:
+                continue
+            try:
+                self._operands(scratch, names, node)
+                names[node] = lower_node(node, scratch, names, self.values)
+            except UnsupportedError as error:
+                self.host[node] = str(error)
+
+    def _operands(self, graph: LayerGraph, names: dict[fx.Node, Result], node: fx.Node) -> dict[str, fx.Node]:
+        found = {}
+        for source in node.all_input_nodes:
+            value = self.values[source]
+            if source not in names and isinstance(value, torch.Tensor):
+                name = declare_input(graph, source.name, value, self.role(source))
+                names[source] = name
+                found[name] = source
+        return found
+
+    def scheduled(self) -> list[list[fx.Node]]:
+        """Nodes in turns: all that are ready for the host, one each; all that are ready for the NPU, together."""
+        waiting = list(self.nodes)
+        done: set[fx.Node] = set()
+        known = set(waiting)
+        needs = {node: {source for source in node.all_input_nodes if source in known} for node in waiting}
+        last = None
+        for place, node in enumerate(waiting):
+            if _ordered(node):
+                needs[node] |= {last} if last is not None else set()
+                last = node
+            if _mutates(node):
+                needs[node] |= set(waiting[:place])
+        turns: list[list[fx.Node]] = []
+        while waiting:
+            before = len(waiting)
+            for host in (True, False):
+                turn: list[fx.Node] = []
+                rest: list[fx.Node] = []
+                for node in waiting:
+                    ready = (node in self.host) == host and needs[node] <= done
+                    (turn if ready else rest).append(node)
+                    if ready:
+                        done.add(node)
+                waiting = rest
+                turns += [[node] for node in turn] if host else [turn] if turn else []
+            assert len(waiting) < before
+        return turns
+
+    def part(self, nodes: list[fx.Node], number: int) -> NpuPart:
+        """The program of nodes that run together. Raises `DoesNotFitError` with the layer's output's node."""
+        graph = LayerGraph(f"{self.name}_{number}")
+        names: dict[fx.Node, Result] = {}
+        inputs: dict[str, fx.Node] = {}
+        for node in nodes:
+            inputs |= self._operands(graph, names, node)
+            names[node] = lower_node(node, graph, names, self.values)
+        inside = set(nodes)
+        outputs = {
+            node: str(names[node])
+            for node in nodes
+            if isinstance(names[node], str)
+            and (node in self.returned or any(user not in inside for user in node.users))
+        }
+        graph.mark_outputs(outputs.values())
+        fused = fuse(graph, without=self.settings.without)
+        while True:
+            try:
+                program = tile(fused, capacity=self.settings.vtcm_bytes)
+                break
+            except DoesNotFitError as error:
+                if error.length == 1:
+                    raise DoesNotFitError(fused.origin.get(error.out, error.out), 1) from None
+                unfuse(fused, error.out, error.length)
+        validate(program, capacity=self.settings.vtcm_bytes)
+        return NpuPart(program, fused, outputs, inputs)
+
+
+def plan(
+    module: fx.GraphModule,
+    arguments: Sequence[Any],
+    *,
+    weights: Collection[str] = (),
+    settings: Settings | None = None,
+    name: str = "graph",
+) -> Plan:
+    """Programs and host nodes of a graph at the sizes of `arguments` (tensors, real or fake, and numbers).
+
+    `weights`: names of the placeholders that keep their values from call to call. Raises `InputError` in strict mode for the
+    first node that would run on the host, with its operator and source line.
+    """
+    settings = settings or Settings()
+    planner = _Planner(module, concrete_values(module, arguments), weights, settings, name)
+    while True:
+        planner.sort()
+        if settings.strict and planner.host:
+            node, why = next(iter(planner.host.items()))
+            raise InputError(
+                f"{_op(node)} would run on the host ({why}), written at {source_line(node) or 'an unknown line'}: "
+                "rewrite it or leave strict mode."
+            )
+        parts: list[NpuPart | HostPart] = []
+        try:
+            for turn in planner.scheduled():
+                if turn[0] in planner.host:
+                    parts.append(HostPart(turn[0]))
+                else:
+                    parts.append(planner.part(turn, len(parts)))
+        except DoesNotFitError as error:
+            node = next(n for n in planner.nodes if n.name == error.out)
+            planner.host[node] = "no tile of it fits VTCM"
+            continue
+        fallbacks = [Fallback(n.name, _op(n), why, source_line(n)) for n, why in planner.host.items()]
+        return Plan(tuple(parts), planner.values, tuple(fallbacks))
+
+
+def run_plan(module: fx.GraphModule, made: Plan, arguments: Sequence[Any], settings: Settings) -> list[Any]:
+    """Outputs of the graph: programs by the interpreter, host nodes by PyTorch."""
+    memory: dict[fx.Node, Any] = {}
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    memory.update(zip(placeholders, arguments, strict=True))
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            memory[node] = getattr(module, node.target)
+        elif node.op == "call_function" and not _tensors(made.values.get(node)):
+            memory[node] = made.values.get(node)
+    for part in made.parts:
+        if isinstance(part, NpuPart):
+            for node, value in part.run(memory, settings.vtcm_bytes).items():
+                memory[node] = _laid_out(value, made.values[node])
+        else:
+            args, kwargs = fx.map_arg((part.node.args, part.node.kwargs), memory.__getitem__)
+            memory[part.node] = part.node.target(*args, **kwargs)  # type: ignore[operator]
+    output = next(node for node in module.graph.nodes if node.op == "output")
+    return list(fx.map_arg(output.args[0], memory.__getitem__))
+
+
+def _laid_out(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A value with the strides that PyTorch would give, which views on the host rely on."""
+    out = torch.empty_strided(tuple(like.shape), like.stride(), dtype=value.dtype)
+    return out.copy_(value)
+
+
+def _tensors(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or (
+        isinstance(value, list | tuple) and any(isinstance(item, torch.Tensor) for item in value)
+    )
+
+
+def _op(node: fx.Node) -> str:
+    return str(node.target) if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "__name__", "?")
+
+
+def _mutates(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _ordered(node: fx.Node) -> bool:
+    """Whether a node must keep its place among those like it: it draws random numbers or writes."""
+    target = node.target
+    random = isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+    return random or _mutates(node)
+
+
+def source_line(node: fx.Node) -> str:
+    """`file:line: code` of the last frame that wrote a node; empty when nobody recorded it."""
+    trace = node.meta.get("stack_trace") or ""
+    lines = [line.strip() for line in trace.strip().splitlines()]
+    frames = [place for place, line in enumerate(lines) if line.startswith('File "')]
+    if not frames:
+        return ""
+    at = frames[-1]
+    file, _, rest = lines[at].removeprefix('File "').partition('", line ')
+    code = lines[at + 1] if at + 1 < len(lines) else ""
+    return f"{file}:{rest.split(',')[0]}: {code}"
