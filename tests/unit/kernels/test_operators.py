@@ -106,11 +106,19 @@ def test_softmax_can_be_differentiated_twice_and_a_norm_says_that_it_cannot() ->
 
 def test_a_gradient_reaches_both_summands_through_either_result() -> None:
     x, residual = tensor(3, COLUMNS).requires_grad_(), tensor(3, COLUMNS, seed=9).requires_grad_()
-    for pick in (0, 1):
-        mine = torch.autograd.grad(operators.layer_norm(x, residual=residual)[pick].pow(3).sum(), (x, residual))
-        h = x + residual
-        theirs = (functional.layer_norm(h, (COLUMNS,)), h)[pick]
-        torch.testing.assert_close(mine, torch.autograd.grad(theirs.pow(3).sum(), (x, residual)))
+    h = x + residual
+    theirs = (functional.layer_norm(h, (COLUMNS,)), h)
+    for one, other in ((1, 0), (0, 1), (1, 2)):
+        losses = [
+            one * y.pow(3).sum() + other * total.pow(3).sum()
+            for y, total in (operators.layer_norm(x, residual=residual), theirs)
+        ]
+        mine, wanted = (torch.autograd.grad(loss, (x, residual), retain_graph=True) for loss in losses)
+        torch.testing.assert_close(mine, wanted)
+    alone = [
+        torch.autograd.grad(y.sum(), x, retain_graph=True) for y in (operators.layer_norm(x, residual=x)[1], x + x)
+    ]
+    torch.testing.assert_close(*alone)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
@@ -253,6 +261,12 @@ def test_a_break_and_a_recompilation_are_seen() -> None:
     capture = proof.captured(lambda x: breaks(x + 1) * 2, (tensor(3, 4),))
     assert capture.breaks > 0
     assert capture.reason
+
+    def prints(x: torch.Tensor) -> torch.Tensor:
+        print("a traced function may not")
+        return operators.softmax(x)
+
+    assert proof.captured(prints, (tensor(3, 4),)).breaks == 1
 
     def specialised(x: torch.Tensor) -> torch.Tensor:
         return operators.softmax(x) * (2 if x.shape[0] == 4 else 3)
