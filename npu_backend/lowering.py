@@ -152,9 +152,8 @@ def lower_node(
     if known is None:
         raise UnsupportedError("there is no rule for it")
     value = values[node]
-    for tensor in [value] if isinstance(value, torch.Tensor) else value if isinstance(value, list | tuple) else []:
-        if isinstance(tensor, torch.Tensor):
-            check_value(tensor)
+    if isinstance(value, torch.Tensor):
+        check_value(value)
     layers, tensors, constants = len(graph.layers), set(graph.tensors), set(graph.constants)
     try:
         call = Call(node, _arguments(node, names, values), value, _used(node), graph)
@@ -202,6 +201,7 @@ def _check_result(graph: LayerGraph, result: Result, value: Any) -> None:
     for name, want in pairs:
         if name is None:
             continue
+        check_value(want)
         tensor = graph.tensors[str(name)]
         if tensor.shape != tuple(want.shape) or tensor.dtype != dtype_of(want):
             found = f"{tuple(want.shape)} {dtype_of(want)}"

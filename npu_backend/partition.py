@@ -5,6 +5,7 @@ Sizes are numbers here. A graph with symbolic sizes gets one plan for each set o
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -131,17 +132,32 @@ class _Planner:
         self.nodes = [n for n in self.module.graph.nodes if n.op == "call_function" and _tensors(self.values.get(n))]
         output = next(n for n in self.module.graph.nodes if n.op == "output")
         self.returned = set(output.all_input_nodes)
+        self.constant = self._constants()
 
     def role(self, node: fx.Node) -> Role:
         """Weights are parameters, buffers and constants."""
-        return Role.WEIGHT if node.op == "get_attr" or node.name in self.weights else Role.INPUT
+        kept = node.op == "get_attr" or node.name in self.weights or node in self.constant
+        return Role.WEIGHT if kept else Role.INPUT
+
+    def _constants(self) -> set[fx.Node]:
+        """Nodes that depend on sizes alone, such as masks and positions: the host computes them as it does weights."""
+        found: set[fx.Node] = set()
+        for node in self.nodes:
+            sources = [s for s in node.all_input_nodes if _tensors(self.values.get(s))]
+            if all(source in found for source in sources) and not _ordered(node):
+                found.add(node)
+        return found
+
+    def on_host(self, node: fx.Node) -> bool:
+        """Whether PyTorch computes a node."""
+        return node in self.host or node in self.constant
 
     def sort(self) -> None:
         """Finds the nodes that no rule lowers."""
         scratch = LayerGraph("scratch")
         names: dict[fx.Node, Result] = {}
         for node in self.nodes:
-            if node in self.host:
+            if self.on_host(node):
                 continue
             try:
                 self._operands(scratch, names, node)
@@ -179,7 +195,7 @@ class _Planner:
                 turn: list[fx.Node] = []
                 rest: list[fx.Node] = []
                 for node in waiting:
-                    ready = (node in self.host) == host and needs[node] <= done
+                    ready = self.on_host(node) == host and needs[node] <= done
                     (turn if ready else rest).append(node)
                     if ready:
                         done.add(node)
@@ -243,7 +259,7 @@ def plan(
         parts: list[NpuPart | HostPart] = []
         try:
             for turn in planner.scheduled():
-                if turn[0] in planner.host:
+                if planner.on_host(turn[0]):
                     parts.append(HostPart(turn[0]))
                 else:
                     parts.append(planner.part(turn, len(parts)))
@@ -251,7 +267,11 @@ def plan(
             node = next(n for n in planner.nodes if n.name == error.out)
             planner.host[node] = "no tile of it fits VTCM"
             continue
-        fallbacks = [Fallback(n.name, _op(n), why, source_line(n)) for n, why in planner.host.items()]
+        fallbacks = [
+            Fallback(n.name, _op(n), why, source_line(n))
+            for n, why in planner.host.items()
+            if n.target is not operator.getitem  # it goes with the node that it takes a part of
+        ]
         return Plan(tuple(parts), planner.values, tuple(fallbacks))
 
 

@@ -147,11 +147,16 @@ def get_npu_program(model: torch.nn.Module, *inputs: torch.Tensor, strict: bool 
     node that would run on the host.
     """
     model = copy.deepcopy(model).eval()
+    # The fast path of attention layers is one operator that hides their products.
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
         exported = torch.export.export(model, inputs, strict=False).run_decompositions(decompositions(False))
     except Exception as error:
         line = (str(error).strip().splitlines() or [""])[0]
         raise InputError(f"the model does not export ({type(error).__name__}: {line}): make it exportable.") from error
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
     signature = exported.graph_signature
     named = {
         **signature.inputs_to_parameters,

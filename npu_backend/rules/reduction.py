@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from torch import fx
+
 from assay.npu_backend.isa import (
     DepthwiseConv2d,
     ElementwiseAdd,
@@ -74,6 +76,50 @@ def softmax(call: Call) -> Result:
     if widened or not call.shape(x):
         raise UnsupportedError("half to float, or no dimension")
     return call.emit(Softmax, x=x, axis=axis % len(call.shape(x)))
+
+
+_SCORES = frozenset({"aten.bmm.default", "aten.mm.default", "aten.addmm.default"})
+_VIEWS = frozenset({"aten.view.default", "aten.expand.default", "aten._unsafe_view.default"})
+
+
+@rule(
+    "_safe_softmax.default",
+    gives=["SOFTMAX", "ELEMENTWISE_ADD", "ELEMENTWISE_MUL", "RELU", "GELU", "MATMUL"],
+    limits="masked scores in 16 bits, masked along another axis than the last",
+)
+def attention_softmax(call: Call) -> Result:
+    """SOFTMAX of scores; after a mask, rows in which all is masked (-inf) give zeros instead of NaN"""
+    x, axis, dtype = call.args
+    shape = call.shape(x)
+    if dtype is not None and call.dtype(x) != dtype_of(call.value):
+        raise UnsupportedError("a change of dtype")
+    axis %= len(shape)
+    if not _masked(call):
+        return call.emit(Softmax, x=x, axis=axis)
+    if axis != len(shape) - 1 or len(shape) < 2 or call.dtype(x) != "float32":
+        raise UnsupportedError("masked scores in 16 bits or along another axis than the last")
+
+    # present = 1 for each finite score and 0 for -inf: 1e-30 x + 1e9 is at least 6e8 for every finite x.
+    present = call.emit(ElementwiseMul, a=x, b=call.number(1e-30, "float32"))
+    present = call.emit(ElementwiseAdd, a=present, b=call.number(1e9, "float32"))
+    for bound, function in ((0.0, "maximum"), (1.0, "minimum")):
+        present = call.emit(ElementwiseAdd, a=present, b=call.number(bound, "float32"), function=function)
+    ones = call.graph.constant(1.0, (shape[-1], 1), "float32")
+    counted = call.emit(MatMul, a=present, b=ones)
+    alive = call.emit(ElementwiseAdd, a=counted, b=call.number(1.0, "float32"), function="minimum")
+    # log(1 - alive) is -inf for a row that lives, whose scores stay, and 0 for a dead one, whose scores become finite.
+    dead = call.emit(ElementwiseAdd, a=call.number(1.0, "float32"), b=alive, function="subtract")
+    floor = call.emit(Gelu, x=dead, function="log")
+    scores = call.emit(ElementwiseAdd, a=x, b=floor, function="maximum")
+    return call.emit(ElementwiseMul, a=call.emit(Softmax, x=scores, axis=axis), b=alive)
+
+
+def _masked(call: Call) -> bool:
+    """Whether the scores may hold -inf: unless they are a product, scaled or not."""
+    source = call.node.args[0]
+    while isinstance(source, fx.Node) and str(source.target) in _VIEWS:
+        source = source.args[0]
+    return not isinstance(source, fx.Node) or str(source.target) not in _SCORES
 
 
 @rule("native_layer_norm.default", gives=["LAYERNORM"], limits="mean and deviation as results (training)")
