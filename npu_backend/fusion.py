@@ -95,6 +95,64 @@ def prepare_weights(graph: LayerGraph) -> None:
     graph.layers = kept
 
 
+def recompose_rms_norm(graph: LayerGraph) -> None:
+    """x * rsqrt(mean(x * x) + epsilon), and times a weight: one LAYERNORM without `center`.
+
+    Exported models write the mean square as a product with a column of 1/K, so that is what is looked for.
+    """
+    for layer in list(graph.layers):
+        if not isinstance(layer, isa.ElementwiseMul) or layer.function != "multiply":
+            continue
+        for x, root in ((layer.a, layer.b), (layer.b, layer.a)):
+            epsilon = _root_mean_square(graph, x, root)
+            if epsilon is None or graph.tensors[layer.out].shape != graph.tensors[x].shape:
+                continue
+            axis = len(graph.tensors[x].shape) - 1
+            norm = isa.LayerNorm(out=layer.out, x=x, axis=axis, epsilon=epsilon, center=False)
+            graph.layers = [norm if other is layer else other for other in graph.layers]
+            break
+    for layer in list(graph.layers):
+        if not isinstance(layer, isa.ElementwiseMul) or layer.function != "multiply":
+            continue
+        for product, other in ((layer.a, layer.b), (layer.b, layer.a)):
+            head = _sole(graph, product, (isa.LayerNorm,))
+            if not isinstance(head, isa.LayerNorm) or head.center or head.weight or not graph.is_weight(other):
+                continue
+            weight, out = graph.tensors[other], graph.tensors[head.out]
+            if (weight.shape, weight.dtype) == (out.shape[head.axis :], out.dtype):
+                _replace_pair(graph, head, layer, replace(head, out=layer.out, weight=other))
+                break
+    graph.prune()
+
+
+def _root_mean_square(graph: LayerGraph, x: str, root: str) -> float | None:
+    """Epsilon of rsqrt(mean(x * x) + epsilon) over the last axis; None when `root` is something else."""
+    table = graph.producer(root)
+    widened = graph.producer(table.x) if isinstance(table, isa.Gelu) and table.function == "rsqrt" else None
+    if not isinstance(widened, isa.ElementwiseAdd) or widened.function != "add":
+        return None
+    epsilon = graph.constants.get(widened.b)
+    product = _through_reshapes(graph, widened.a)
+    if epsilon is None or epsilon < 0 or not isinstance(product, isa.MatMul) or product.bias is not None:
+        return None
+    column, width = graph.tensors[product.b], graph.tensors[x].shape[-1:]
+    # Rows keep their place through reshapes alone, and the last axis is the one that is summed.
+    if (column.shape, graph.constants.get(product.b)) != ((*width, 1), 1 / max(1, *width)):
+        return None
+    square = _through_reshapes(graph, product.a)
+    if not isinstance(square, isa.ElementwiseMul) or (square.a, square.b, square.function) != (x, x, "multiply"):
+        return None
+    return epsilon if graph.tensors[root].shape == (*graph.tensors[x].shape[:-1], 1) else None
+
+
+def _through_reshapes(graph: LayerGraph, name: str) -> Instruction | None:
+    """What computes a tensor, before changes of shape that keep the order of elements."""
+    layer = graph.producer(name)
+    while isinstance(layer, isa.Reshape) and layer.function == "reshape":
+        layer = graph.producer(layer.x)
+    return layer
+
+
 def fold_bias(graph: LayerGraph) -> None:
     """A product plus a weight over its columns, a convolution plus a weight over its channels: one instruction."""
     for layer in list(graph.layers):
@@ -187,6 +245,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("reshape", "RESHAPE of RESHAPE of one kind → one RESHAPE, or none", fold_reshape),
     Pass("transpose", "MATMUL with a transposed right side → MATMUL that reads it transposed", fold_transpose),
     Pass("weights", "instructions over weights alone → run once on the host", prepare_weights),
+    Pass("rms-norm", "ELEMENTWISE_MUL by the RSQRT of a mean square, and by a weight → LAYERNORM", recompose_rms_norm),
     Pass("bias", "MATMUL or CONV2D, ELEMENTWISE_ADD of a weight → its bias", fold_bias),
     Pass("batch-norm", "CONV2D, ELEMENTWISE_MUL and _ADD of weights → CONV2D with folded weights", fold_batch_norm),
     Pass("activation", "MATMUL or CONV2D, then RELU or GELU → fused", fuse_activation),

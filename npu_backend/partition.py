@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 import assay.npu_backend.rules  # noqa: F401 (registers the rules)
 from assay.baselines.errors import InputError
@@ -83,6 +83,8 @@ class Plan:
     values: Mapping[fx.Node, Any]
     """Fake tensors and numbers: what each node gives."""
     fallbacks: tuple[Fallback, ...]
+    whole_on_host: bool = False
+    """PyTorch runs the graph as it is: its sizes depend on data."""
 
     @property
     def programs(self) -> list[Program]:
@@ -247,7 +249,14 @@ def plan(
     first node that would run on the host, with its operator and source line.
     """
     settings = settings or Settings()
-    planner = _Planner(module, concrete_values(module, arguments), weights, settings, name)
+    try:
+        values = concrete_values(module, arguments)
+    except (DynamicOutputShapeException, DataDependentOutputException) as error:
+        op, why = str(error.func), "a size depends on data"
+        if settings.strict:
+            raise InputError(f"{op} would run on the host ({why}): rewrite it or leave strict mode.") from None
+        return Plan((), {}, (Fallback("", op, why, ""),), whole_on_host=True)
+    planner = _Planner(module, values, weights, settings, name)
     while True:
         planner.sort()
         if settings.strict and planner.host:
@@ -277,6 +286,8 @@ def plan(
 
 def run_plan(module: fx.GraphModule, made: Plan, arguments: Sequence[Any], settings: Settings) -> list[Any]:
     """Outputs of the graph: programs by the interpreter, host nodes by PyTorch."""
+    if made.whole_on_host:
+        return list(module(*arguments))
     memory: dict[fx.Node, Any] = {}
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     memory.update(zip(placeholders, arguments, strict=True))
@@ -291,15 +302,20 @@ def run_plan(module: fx.GraphModule, made: Plan, arguments: Sequence[Any], setti
                 memory[node] = _laid_out(value, made.values[node])
         else:
             args, kwargs = fx.map_arg((part.node.args, part.node.kwargs), memory.__getitem__)
-            memory[part.node] = part.node.target(*args, **kwargs)  # type: ignore[operator]
+            value = part.node.target(*args, **kwargs)  # type: ignore[operator]
+            # Some operators give (1,) where their fake, and so all that follows, says ().
+            like = made.values[part.node]
+            memory[part.node] = value.reshape(like.shape) if isinstance(value, torch.Tensor) else value
     output = next(node for node in module.graph.nodes if node.op == "output")
     return list(fx.map_arg(output.args[0], memory.__getitem__))
 
 
 def _laid_out(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """A value with the strides that PyTorch would give, which views on the host rely on."""
-    out = torch.empty_strided(tuple(like.shape), like.stride(), dtype=value.dtype)
-    return out.copy_(value)
+    # A step of 0 repeats what is stored once.
+    once = value[tuple(slice(0, 1) if step == 0 else slice(None) for step in like.stride())]
+    out = torch.empty_strided(tuple(once.shape), like.stride(), dtype=value.dtype)
+    return out.copy_(once).expand(like.shape)
 
 
 def _tensors(value: Any) -> bool:

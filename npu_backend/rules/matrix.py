@@ -35,6 +35,11 @@ def convolution(call: Call) -> Result:
     if transposed or len(call.shape(weight)) not in (3, 4):
         raise UnsupportedError("transposed or three-dimensional")
     call.floating(x)
+    # One number stands for all dimensions.
+    stride, padding, dilation = (
+        list(sizes) * (len(call.shape(weight)) - 2) if len(sizes) == 1 else list(sizes)
+        for sizes in (stride, padding, dilation)
+    )
     if len(call.shape(weight)) == 3:
         (n, c, length), (o, depth, taps) = call.shape(x), call.shape(weight)
         x, weight = call.reshape(x, (n, c, 1, length)), call.reshape(weight, (o, depth, 1, taps))

@@ -25,7 +25,8 @@ def reduced(call: Call, x: str, axes: Sequence[int] | None, weight: float | None
     if call.dtype(x) != dtype_of(call.value):
         raise UnsupportedError("a change of dtype")
     sizes = call.shape(x)
-    gone = sorted({axis % len(sizes) for axis in axes}) if axes else list(range(len(sizes)))
+    # PyTorch lets a tensor without dimensions be reduced along "axis 0".
+    gone = sorted({axis % len(sizes) for axis in axes}) if axes and sizes else list(range(len(sizes)))
     kept = [axis for axis in range(len(sizes)) if axis not in gone]
     k = math.prod(sizes[axis] for axis in gone)
     flat = call.reshape(call.permute(x, [*kept, *gone]), (math.prod(sizes[axis] for axis in kept), k))
@@ -130,18 +131,6 @@ def layer_norm(call: Call) -> Result:
         raise UnsupportedError("mean and deviation are read: training")
     axis = len(call.shape(x)) - len(shape)
     return call.emit(LayerNorm, x=x, weight=weight, bias=bias, axis=axis, epsilon=epsilon), None, None
-
-
-@rule("_fused_rms_norm.default", gives=["LAYERNORM"], limits="the deviation as a result (training)")
-def rms_norm(call: Call) -> Result:
-    """LAYERNORM without `center`"""
-    x, shape, weight, epsilon = call.args
-    if call.used - {0}:
-        raise UnsupportedError("the deviation is read: training")
-    if epsilon is None:
-        raise UnsupportedError("no epsilon")
-    axis = len(call.shape(x)) - len(shape)
-    return call.emit(LayerNorm, x=x, weight=weight, axis=axis, epsilon=epsilon, center=False), None
 
 
 @rule(

@@ -7,8 +7,8 @@ from assay.npu_backend.lowering import Call, Result, UnsupportedError, dtype_of,
 
 
 @rule(
-    "view.default", "_unsafe_view.default", "reshape.default", "unsqueeze.default", "squeeze.default",
-    "squeeze.dim", "squeeze.dims", "flatten.using_ints", gives=["RESHAPE"],
+    "view.default", "_unsafe_view.default", "unsqueeze.default", "squeeze.default",
+    "squeeze.dim", "squeeze.dims", gives=["RESHAPE"],
 )  # fmt: skip
 def reshape(call: Call) -> Result:
     """The sizes are PyTorch's own"""
@@ -88,7 +88,7 @@ def select(call: Call) -> Result:
     return call.reshape(box(call, x, axis, index, index + 1), call.value.shape)
 
 
-@rule("split.Tensor", "split_with_sizes.default", "chunk.default", "unbind.int", gives=["LOAD_TILE", "RESHAPE"])
+@rule("split.Tensor", "split_with_sizes.default", "unbind.int", gives=["LOAD_TILE", "RESHAPE"])
 def split(call: Call) -> Result:
     """Ranges along one axis; only those that are read"""
     x = call.args[0]
