@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from assay.baselines.errors import InputError
 from assay.npu_backend.register_backend import MODES, Report, get_npu_program, mock_npu
@@ -136,3 +137,66 @@ def test_the_entry_point_names_the_backend() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     module, _, name = project["entry-points"]["torch_dynamo_backends"]["mock_npu"].partition(":")
     assert getattr(import_module(module), name) is mock_npu
+
+
+class Block(nn.Module):
+    """A small transformer layer: attention with a mask, GELU, two layer norms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.LayerNorm(32), nn.LayerNorm(32)
+        self.qkv, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, length, width = x.shape
+        q, k, v = self.qkv(self.first(x)).view(b, length, 3, 4, width // 4).permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(b, length, width))
+        return x + self.down(functional.gelu(self.up(self.second(x))))  # type: ignore[no-any-return]
+
+
+def test_a_transformer_layer_is_one_program() -> None:
+    model, x, report = Block().eval(), torch.randn(2, 9, 32), Report()
+    options = {"mode": "simulate", "strict": True, "report": report}
+    with torch.no_grad():
+        got = torch.compile(model, backend="mock_npu", fullgraph=True, options=options)(x)
+        torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-5)
+    assert len(report.programs) == 1
+    opcodes = {i.OPCODE for i in report.programs[0].instructions}
+    assert {"MATMUL", "SOFTMAX", "LAYERNORM", "GELU"} <= opcodes
+
+
+def test_a_transformer_layer_trains() -> None:
+    model, x = Block(), torch.randn(2, 9, 32)
+    model(x).square().mean().backward()
+    want = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    torch.compile(model, backend="mock_npu", options={"mode": "simulate"})(x).square().mean().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, want[name], rtol=1e-3, atol=1e-6)
+
+
+def test_resnet18_falls_back_for_its_max_pool_alone() -> None:
+    models = pytest.importorskip("torchvision.models", reason="torchvision is not installed")
+    model, x, report = models.resnet18().eval(), torch.randn(1, 3, 48, 48), Report()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    options = {"mode": "simulate", "report": report}
+    with torch.no_grad():
+        got = torch.compile(model, backend="mock_npu", fullgraph=True, options=options)(x)
+        torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-4)
+    assert [fallback.op for fallback in report.fallbacks] == ["aten.max_pool2d_with_indices.default"]
+    assert "maxpool" in report.fallbacks[0].line, "the source line of the fallback"
+    loaded = [i.OPCODE for program in report.programs for i in program.instructions if not i.fused]
+    assert "ELEMENTWISE_MUL" not in loaded, "every batch norm is folded"
+    torch.testing.assert_close(dict(model.state_dict()), before, rtol=0, atol=0)
+
+
+def test_a_module_that_does_not_export() -> None:
+    class Branch(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if bool(x.sum() > 0) else x
+
+    with pytest.raises(InputError, match="does not export") as caught:
+        get_npu_program(Branch(), torch.randn(3))
+    assert "\n" not in str(caught.value)
