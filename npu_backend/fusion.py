@@ -194,17 +194,20 @@ def fold_batch_norm(graph: LayerGraph) -> None:
 
 
 def _fold_second_bias(graph: LayerGraph) -> None:
-    """A convolution with bias plus a weight over its channels: the preamble adds the two."""
+    """A convolution plus a weight over its channels: its bias, or what the preamble adds to its bias."""
     for layer in list(graph.layers):
         if not isinstance(layer, isa.ElementwiseAdd) or layer.function != "add":
             continue
         head = _sole(graph, layer.a, (isa.Conv2d,))
-        if not isinstance(head, isa.Conv2d) or head.bias is None or not graph.is_weight(layer.b):
+        if not isinstance(head, isa.Conv2d) or not graph.is_weight(layer.b):
+            continue
+        if head.bias is not None and not graph.is_weight(head.bias):
             continue
         bias = _per_channel(graph, head, layer.b)
         if bias is not None and graph.tensors[layer.out].shape == graph.tensors[head.out].shape:
-            both = _prepared(graph, isa.ElementwiseAdd, f"{head.bias}_shifted", a=head.bias, b=bias)
-            _replace_pair(graph, head, layer, replace(head, out=layer.out, bias=both))
+            if head.bias is not None:
+                bias = _prepared(graph, isa.ElementwiseAdd, f"{head.bias}_shifted", a=head.bias, b=bias)
+            _replace_pair(graph, head, layer, replace(head, out=layer.out, bias=bias))
 
 
 def fuse_activation(graph: LayerGraph) -> None:

@@ -61,7 +61,11 @@ class NpuPart:
 
     def run(self, memory: Mapping[fx.Node, Any], capacity: int) -> dict[fx.Node, torch.Tensor]:
         """Values of the outputs, by the interpreter."""
-        held = prepare(self.graph, {name: memory[node].detach() for name, node in self.inputs.items()})
+        # Some host operators give (1,) where their fake, and so the program, says ().
+        given = {
+            name: memory[node].detach().reshape(self.graph.tensors[name].shape) for name, node in self.inputs.items()
+        }
+        held = prepare(self.graph, given)
         if self.program.instructions:
             wanted = {t.name: held[t.name].contiguous() for t in self.program.tensors.values() if t.name in held}
             held |= execute(self.program, wanted, capacity=capacity)
@@ -302,10 +306,7 @@ def run_plan(module: fx.GraphModule, made: Plan, arguments: Sequence[Any], setti
                 memory[node] = _laid_out(value, made.values[node])
         else:
             args, kwargs = fx.map_arg((part.node.args, part.node.kwargs), memory.__getitem__)
-            value = part.node.target(*args, **kwargs)  # type: ignore[operator]
-            # Some operators give (1,) where their fake, and so all that follows, says ().
-            like = made.values[part.node]
-            memory[part.node] = value.reshape(like.shape) if isinstance(value, torch.Tensor) else value
+            memory[part.node] = part.node.target(*args, **kwargs)  # type: ignore[operator]
     output = next(node for node in module.graph.nodes if node.op == "output")
     return list(fx.map_arg(output.args[0], memory.__getitem__))
 
