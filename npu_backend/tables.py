@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import assay.npu_backend.rules  # noqa: F401 (registers the rules)
 from assay.npu_backend.fusion import PASSES
 from assay.npu_backend.isa import INSTRUCTIONS
@@ -33,7 +35,7 @@ def passes() -> str:
     return _table(("pass", "rewrite"), [(f"`{made.name}`", made.what) for made in PASSES])
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

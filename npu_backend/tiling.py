@@ -186,6 +186,16 @@ def _window(out: Range, size: int, kernel: int, stride: int, dilation: int, befo
     return (low, high), (low - start, stop - high)
 
 
+def _largest(layer: isa.Conv2d, graph: LayerGraph, box: Box, tiling: Tiling) -> Box:
+    """The largest box of the input that a box of the output reads anywhere: one that no border cuts."""
+    x, kernel = graph.tensors[layer.x].shape, graph.tensors[layer.weight].shape[2:]
+    rows, columns = (
+        (0, min(x[2 + i], (tiling.sizes[2 + i] - 1) * layer.stride[i] + layer.dilation[i] * (kernel[i] - 1) + 1))
+        for i in (0, 1)
+    )
+    return (*box[:2], rows, columns)
+
+
 def _cut(layer: Instruction, graph: LayerGraph, out: Box) -> Instruction:
     """A convolution with the padding and groups of a box; any other layer as it is."""
     if not isinstance(layer, isa.Conv2d):
@@ -211,6 +221,8 @@ def footprint(graph: LayerGraph, group: list[Instruction], tiling: Tiling) -> in
     loaded: set[tuple[str, Box]] = set()
     for place, layer in enumerate(group):
         needed = boxes(graph, layer, out, part if place == 0 else None)
+        if isinstance(layer, isa.Conv2d):
+            needed[0] = _largest(layer, graph, needed[0], tiling)
         loaded.update(list(zip(layer.reads(), needed, strict=True))[0 if place == 0 else 1 :])
     return total + sum(_bytes(box, tensors[name].dtype) for name, box in loaded)
 

@@ -141,6 +141,13 @@ def test_a_long_sum_is_cut_and_accumulated() -> None:
     same(graph, 8000)
 
 
+def test_borders_do_not_make_a_tile_look_smaller_than_the_others() -> None:
+    # With rows of one, the boxes at the top read two rows and those in the middle three.
+    graph = graph_of(isa.Conv2d, {"x": (2, 2, 6, 7), "weight": (1, 2, 3, 3)}, padding=(2, 2, 1, 0))
+    for capacity in range(150, 700, 10):
+        same(graph, capacity)
+
+
 def test_a_softmax_longer_than_vtcm_does_not_fit() -> None:
     graph = graph_of(isa.Softmax, {"x": (2, 4000)}, axis=1)
     with pytest.raises(DoesNotFitError) as caught:
