@@ -27,7 +27,8 @@ def test_workflows_are_those_of_the_documentation() -> None:
 
 def test_configuration_table_has_every_key_and_its_default() -> None:
     rows = {
-        m[1]: m[2] for m in re.finditer(r"^\| `((?:gate|comment|commands|retention)\.[a-z-]+)` \| (.*?) \|", README, re.MULTILINE)
+        m[1]: m[2]
+        for m in re.finditer(r"^\| `((?:gate|comment|commands|retention)\.[a-z-]+)` \| (.*?) \|", README, re.MULTILINE)
     }
     schema = Configuration.model_json_schema(by_alias=True)["$defs"]
     wanted = {f"gate.{key}" for key in schema["Policy"]["properties"]}
