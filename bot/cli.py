@@ -95,7 +95,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else "assay"
-        _fail(f"{error.format_message()} See `{where} --help`.", 2)
+        message = error.format_message().strip()  # click ends some of its sentences with a stop, and some not
+        _fail(f"{message}{'' if message.endswith(('.', '?', '!')) else '.'} See `{where} --help`.", 2)
     except click.ClickException as error:
         _fail(error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):

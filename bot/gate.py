@@ -114,16 +114,18 @@ def print_table(result: Result) -> None:
 
     for f in result.comparison.findings:
         percent, digits = ("%", 2) if f.scale in ("loglik", "speed") else ("", 1)
+        unit = " µs" if f.scale == "speed" else ""
         change, low, high = (signed(100 * value, digits) for value in (f.change, f.low, f.high))
         name = "all pooled" if f.pooled else shown(f.task, 50)
+        counted = f.scale not in ("contract", "refused")  # what holds or fails has no change, no interval and no p
         table.add_row(
             Text(name if f.group == "all" or not f.pooled else f"{shown(f.group, 30)}: {name}"),
-            f"{f.n:,}",
-            f"{f.base:.{digits if percent else 3}f}",
-            f"{f.head:.{digits if percent else 3}f}",
-            f"{change}{percent} ({low}, {high})",
+            f"{f.n:,}" if counted else "–",
+            f"{f.base:.{digits if percent else 3}f}{unit}" if counted else "–",
+            f"{f.head:.{digits if percent else 3}f}{unit}" if counted else "–",
+            f"{change}{percent} ({low}, {high})" if counted else "–",
             f"{f.broke}/{f.fixed}" if f.broke is not None else "–",
-            f"{f.p:.2g}",
+            f"{f.p:.2g}" if counted else "–",
             Text(
                 section.verdict_words(f),
                 style={"regressed": "red", "improved": "green", "inconclusive": "yellow"}.get(f.state.value, ""),
@@ -135,5 +137,7 @@ def print_table(result: Result) -> None:
     # A narrow terminal wraps the lines; rich would cut the numbers.
     console.width = max(console.width, Measurement.get(console, wide, table).minimum)
     console.print(table)
+    for remark in section.remarks(result):
+        console.print(shown(unmarked(remark), 400), markup=False)
     for warning in result.comparison.warnings:
         console.print(f"note: {shown(warning)}", style="yellow", markup=False)

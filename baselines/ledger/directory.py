@@ -68,6 +68,10 @@ class DirectoryLedger:
 
     def fetch(self, publication: Publication) -> Record:
         """See `Ledger`."""
+        if not (self.root / publication.tag).is_dir():
+            raise InputError(
+                f"{self.root} holds no {publication.tag}: `assay baseline list --ledger {self.root}` shows what it holds."
+            )
         record = read_record(self.root / publication.tag, expect=publication.digest12)
         hold(publication, record.evidence)
         return record

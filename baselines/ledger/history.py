@@ -140,7 +140,7 @@ def local_merge_base(path: Path, base: str, head: str) -> str:
     if done.returncode != 0:
         raise InputError(
             f"git finds no common ancestor of {base[:40]} and {head[:40]} in {path}: {_last(done.stderr)}; "
-            "fetch the full history."
+            "fetch the full history, or name the branch that it began on (--base-branch, --branch)."
         )
     return done.stdout.strip()
 

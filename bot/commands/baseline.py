@@ -92,7 +92,7 @@ def publish(
 @baseline.command(name="list")
 @click.option("--branch", default="main", show_default=True, help="Whose baselines to list.")
 @click.option("--kind", help="Only this kind of evidence.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object for each publication.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list with one object for each publication.")
 @place_options
 def list_(branch: str, kind: str | None, as_json: bool, **place: Any) -> None:
     """List the publications of a branch, newest first."""

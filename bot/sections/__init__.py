@@ -104,6 +104,10 @@ class SectionModule(Protocol):
         """Heading of the column of changes, with their unit."""
         ...
 
+    def remarks(self, result: Result) -> list[str]:
+        """What a table in a terminal cannot say: why, and what to do; lines of Markdown."""
+        ...
+
 
 def section_for(kind: str) -> SectionModule:
     """The section of a kind of evidence. Raises `InputError` when this assay has none."""

@@ -85,6 +85,11 @@ def change_header(findings: Sequence[Finding]) -> str:
     return "change" if all(relative) else "change, points" if not any(relative) else "change, points or %"
 
 
+def remarks(result: Result) -> list[str]:
+    """Nothing: the table of an evaluation says all that decided."""
+    return []
+
+
 def _accept_name(f: Finding | None, comparison: Comparison) -> str:
     """What an acceptance calls a finding: its task, or the pool with its group where there are several."""
     if f is None:

@@ -148,6 +148,15 @@ def change_header(findings: Sequence[Finding]) -> str:
     return "change of time"
 
 
+def remarks(result: Result) -> list[str]:
+    """Why a run is void, why a contract fails, why a time is refused; the first 20."""
+    comparison = result.comparison
+    if comparison is None:
+        return []
+    void = [_void(comparison.reason)] if comparison.reason else []
+    return void + [_fault(f, result) for f in comparison.findings if f.scale != "speed"][:20]
+
+
 def _row(f: Finding) -> Row:
     change = f"{text.signed(100 * f.change, 1)}% ({text.signed(100 * f.low, 1)}, {text.signed(100 * f.high, 1)})"
     if f.state in (State.REGRESSED, State.IMPROVED):
@@ -175,10 +184,7 @@ def _lead(result: Result, comparison: Comparison, timed: Sequence[Finding]) -> s
         )
         return f"{what}, and this change is blocked until it is mended."
     if comparison.reason:
-        return (
-            f"{text.plain(comparison.reason, 200)}, where nothing had changed. So no time of this run is believed; "
-            "measure again, on a machine with nothing else to do. This is not a pass."
-        )
+        return _void(comparison.reason)
     worst = next((f for f in timed if f.blocks), None)
     if worst is not None:
         return f"{_moved(worst)} The policy blocks a slowdown over {100 * worst.threshold:g}%."
@@ -214,6 +220,14 @@ def _moved(f: Finding) -> str:
         else f"still takes {_time(f.head)}"
     )
     return f"**{text.plain(f.task, 60)}** {verb} ({interval}, {text.plural(f.n, 'block')})."
+
+
+def _void(reason: str) -> str:
+    """What a control that moved means, and what to do."""
+    return (
+        f"{text.plain(reason, 200)}, where nothing had changed. So no time of this run is believed; "
+        "measure again, on a machine with nothing else to do. This is not a pass."
+    )
 
 
 def _fault(f: Finding, result: Result) -> str:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from tests.evidence import evaluation, outcomes
+from tests.kernel_states import pair
 
 from assay.baselines.record import EVIDENCE_NAME, ROWS_NAME, write_record
 from assay.bot.cli import main
@@ -104,6 +106,38 @@ def test_the_table_shows_the_p_of_what_it_claims(tmp_path: Path, capfd: pytest.C
     row = next(line for line in out.splitlines() if line.startswith("mmlu"))
     assert "e-" in row
     assert "+6.0 (+4.1, +8.0)" in row
+
+
+@pytest.mark.parametrize(
+    ("head", "base", "row", "why"),
+    [
+        (
+            {"untimed": True, "contract": {"tail": "3 are NaN"}},
+            {"untimed": True},
+            "tail",
+            "fails its contract: 3 are NaN.",
+        ),
+        ({"refused": {"c1024": "clock"}}, {}, "c1024", "The time of c1024 is refused: "),
+    ],
+)
+def test_the_table_says_why_a_kernel_is_blocked_and_shows_no_change_of_what_was_not_timed(
+    head: dict[str, Any], base: dict[str, Any], row: str, why: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for side, made in zip(("head", "base"), pair({}, base=base, **head), strict=True):
+        write_record(tmp_path / side, made.evidence, made.rows)
+    code, out, _ = assay(capfd, "gate", "--base", "base", "--head", "head")
+    assert code == 1
+    assert why in out
+    cells = next(line for line in out.splitlines() if line.startswith(row)).split()
+    assert cells[1:7] == ["–"] * 6
+
+
+def test_the_table_says_what_to_do_about_a_void_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for side, made in zip(("head", "base"), pair({"c4096": 1.08}, base={"control": 1.05}), strict=True):
+        write_record(tmp_path / side, made.evidence, made.rows)
+    code, out, _ = assay(capfd, "gate", "--base", "base", "--head", "head")
+    assert code == 0
+    assert "measure again, on a machine with nothing else to do" in out
 
 
 def test_mismatch_is_2_and_says_which_field(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -98,6 +98,14 @@ def test_damage_is_refused_when_read_and_mended_when_published(
     assert list(ledger.root.glob(".staging-*")) == []
 
 
+def test_a_tag_that_it_does_not_hold_is_named_with_where_to_look(ledger: DirectoryLedger, record: Record) -> None:
+    held = ledger.publish(record, "main")
+    other = parse_tag(held.tag[:-12] + "0" * 12)
+    assert other is not None
+    with pytest.raises(InputError, match=rf"holds no {other.tag}: `assay baseline list"):
+        ledger.fetch(other)
+
+
 def test_evidence_under_another_tag_is_refused(ledger: DirectoryLedger, record: Record) -> None:
     made = ledger.publish(record, "main")
     forged = Publication("main", "f" * 12, "evaluation", made.digest12)
