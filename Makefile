@@ -32,10 +32,10 @@ demo-kernels: $(READY) ## Three pull requests that change a kernel, timed on thi
 test: lint unit integration ## Everything that CI runs.
 
 unit: $(READY) ## Tests without network.
-	$(BIN)/python -m pytest tests/unit
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/unit
 
 integration: $(READY) ## Tests against loopback servers, with act and real models.
-	$(BIN)/python -m pytest tests/integration
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/integration
 
 lint: $(READY) ## ruff, mypy --strict.
 	$(BIN)/ruff check .

@@ -138,7 +138,7 @@ def test_a_wrong_kernel_is_not_timed(tmp_path: Path) -> None:
     [
         (cheats.ROOFLINE, None, "roofline", "where the ceilings allow"),
         (cheats.PATCHES_THE_CLOCK, None, "patched", "time.perf_counter_ns was exchanged"),
-        (cheats.SLOWS_THE_CLOCK, cheats.HONEST, "clock", "of each block are missing"),
+        (cheats.SLOWS_THE_CLOCK, cheats.HONEST_WITH_FEW_BYTES, "clock", "of each block are missing"),
         (cheats.WRITES_TO_THE_PIPE, None, "pipe", "answer"),
     ],
     ids=["faster than the roofline", "patches the clock", "slows the clock", "writes to the pipe"],
