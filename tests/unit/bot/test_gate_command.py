@@ -490,7 +490,11 @@ def test_ctrl_c_is_130(tmp_path: Path) -> None:
     write(tmp_path, STATES["regressed"])
     os.mkfifo(tmp_path / "policy.yml")
     process = subprocess.Popen(
-        [sys.executable, "-m", "assay.bot.cli", *GATE, "--policy", "policy.yml"], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "assay.bot.cli", *GATE, "--policy", "policy.yml"],
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell's background job ignores the signal, and so would what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     # It waits for somebody to write the policy: opening the pipe returns once it reads.
     with (tmp_path / "policy.yml").open("w"):
