@@ -8,16 +8,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from assay.baselines.errors import InputError
-from assay.npu_backend.isa import (
-    INSTRUCTIONS,
-    Instruction,
-    LoadTile,
-    MatMul,
-    Role,
-    Space,
-    StoreTile,
-    Tensor,
-)
+from assay.npu_backend.isa import INSTRUCTIONS, Instruction, LoadTile, MatMul, StoreTile
+from assay.npu_backend.tensor import Role, Space, Tensor
 
 VERSION = 1
 MEBIBYTE = 1 << 20

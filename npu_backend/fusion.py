@@ -12,8 +12,9 @@ from itertools import pairwise
 
 from assay.baselines.errors import InputError
 from assay.npu_backend import isa
-from assay.npu_backend.isa import Instruction, Role
+from assay.npu_backend.isa import Instruction
 from assay.npu_backend.layers import LayerGraph
+from assay.npu_backend.tensor import Role
 
 Kinds = tuple[type[Instruction], ...]
 PRODUCTS: Kinds = (isa.MatMul, isa.Conv2d)

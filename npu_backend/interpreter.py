@@ -15,7 +15,8 @@ from torch.nn import functional
 from assay.baselines.errors import InputError
 from assay.npu_backend import isa
 from assay.npu_backend.codegen import Program
-from assay.npu_backend.isa import Instruction, Role, Tensor
+from assay.npu_backend.isa import Instruction
+from assay.npu_backend.tensor import Range, Role, Tensor
 from assay.npu_backend.validation import VTCM_BYTES, validate
 
 LIMITS = {"int4": (-8, 7), "int8": (-128, 127), "uint8": (0, 255), "int16": (-32_768, 32_767)}
@@ -68,7 +69,7 @@ def _argument(tensor: Tensor, arguments: Mapping[str, torch.Tensor]) -> torch.Te
     return value.detach()
 
 
-def _slices(ranges: tuple[isa.Range, ...]) -> tuple[slice, ...]:
+def _slices(ranges: tuple[Range, ...]) -> tuple[slice, ...]:
     return tuple(slice(start, stop) for start, stop in ranges)
 
 

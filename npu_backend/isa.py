@@ -11,82 +11,12 @@ elementwise instruction, `axis` the axis along which it works, `center` whether 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from typing import Any, ClassVar
 
 from assay.baselines.errors import InputError
-
-BITS = {
-    "float32": 32,
-    "float16": 16,
-    "bfloat16": 16,
-    "int64": 64,
-    "int32": 32,
-    "int16": 16,
-    "int8": 8,
-    "uint8": 8,
-    "int4": 4,
-    "bool": 8,
-}
-"""Storage of an element by dtype."""
-FLOATS = frozenset({"float32", "float16", "bfloat16"})
-QUANTIZED = frozenset({"int4", "int8", "uint8", "int16"})
-
-Shape = tuple[int, ...]
-Range = tuple[int, int]
-
-
-class Space(StrEnum):
-    """Where a tensor lies."""
-
-    DRAM = "dram"
-    VTCM = "vtcm"
-
-
-class Role(StrEnum):
-    """What a tensor is to the program."""
-
-    INPUT = "input"
-    WEIGHT = "weight"
-    OUTPUT = "output"
-    INTERMEDIATE = "intermediate"
-    TILE = "tile"
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """An operand. Tiles lie in VTCM and are written by one instruction; the others lie in DRAM."""
-
-    name: str
-    shape: Shape
-    dtype: str
-    role: Role
-
-    def __post_init__(self) -> None:
-        if self.dtype not in BITS:
-            raise InputError(f"tensor {self.name}: there is no dtype {self.dtype!r}; choose from {', '.join(BITS)}.")
-        if any(not isinstance(size, int) or size < 0 for size in self.shape):
-            raise InputError(f"tensor {self.name}: the shape {self.shape} has a size that is no count.")
-
-    @property
-    def space(self) -> Space:
-        """VTCM for tiles, DRAM for all others."""
-        return Space.VTCM if self.role == Role.TILE else Space.DRAM
-
-    @property
-    def elements(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def bytes(self) -> int:
-        """Storage, rounded up to whole bytes."""
-        return -(-self.elements * BITS[self.dtype] // 8)
-
-
-Tensors = Mapping[str, Tensor]
+from assay.npu_backend.fit import broadcast, check_axis, check_ranges, check_same, misfit, product_dtype, span
+from assay.npu_backend.tensor import FLOATS, QUANTIZED, Range, Shape, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +80,7 @@ class StoreTile(Instruction):
         check_ranges(self, self.ranges, out)
         box = tuple(stop - start for start, stop in self.ranges)
         if box != source.shape:
-            raise _wrong(self, f"the tile has shape {source.shape}, the box {box}")
+            raise misfit(self, f"the tile has shape {source.shape}, the box {box}")
         return out.shape, source.dtype
 
 
@@ -172,14 +102,14 @@ class MatMul(Instruction):
     def result(self, tensors: Tensors) -> tuple[Shape, str]:
         a, b = tensors[self.a], tensors[self.b]
         if len(a.shape) < 2 or len(b.shape) < 2:
-            raise _wrong(self, f"operands of shapes {a.shape} and {b.shape} are no matrices")
+            raise misfit(self, f"operands of shapes {a.shape} and {b.shape} are no matrices")
         k, n = (b.shape[-1], b.shape[-2]) if self.transpose_b else (b.shape[-2], b.shape[-1])
         if a.shape[-1] != k:
-            raise _wrong(self, f"{a.shape} has {a.shape[-1]} columns, the other side {k} rows")
+            raise misfit(self, f"{a.shape} has {a.shape[-1]} columns, the other side {k} rows")
         shape = (*broadcast(self, a.shape[:-2], b.shape[:-2]), a.shape[-2], n)
-        dtype = _product(self, a, b)
-        _same(self, tensors, self.bias, (n,), dtype)
-        _same(self, tensors, self.accumulate, shape, dtype)
+        dtype = product_dtype(self, a, b)
+        check_same(self, tensors, self.bias, (n,), dtype)
+        check_same(self, tensors, self.accumulate, shape, dtype)
         return shape, dtype
 
 
@@ -201,19 +131,19 @@ class Conv2d(Instruction):
     def result(self, tensors: Tensors) -> tuple[Shape, str]:
         x, weight = tensors[self.x], tensors[self.weight]
         if len(x.shape) != 4 or len(weight.shape) != 4:
-            raise _wrong(self, f"operands of shapes {x.shape} and {weight.shape} are not four-dimensional")
+            raise misfit(self, f"operands of shapes {x.shape} and {weight.shape} are not four-dimensional")
         if self.groups < 1 or x.shape[1] != weight.shape[1] * self.groups or weight.shape[0] % self.groups:
-            raise _wrong(self, f"{self.groups} groups do not divide {x.shape[1]} and {weight.shape[0]} channels so")
+            raise misfit(self, f"{self.groups} groups do not divide {x.shape[1]} and {weight.shape[0]} channels so")
         if min(self.stride) < 1 or min(self.dilation) < 1 or min(self.padding) < 0:
-            raise _wrong(self, "stride and dilation start at 1, padding at 0")
+            raise misfit(self, "stride and dilation start at 1, padding at 0")
         top, bottom, left, right = self.padding
-        rows = _span(x.shape[2] + top + bottom, weight.shape[2], self.stride[0], self.dilation[0])
-        columns = _span(x.shape[3] + left + right, weight.shape[3], self.stride[1], self.dilation[1])
+        rows = span(x.shape[2] + top + bottom, weight.shape[2], self.stride[0], self.dilation[0])
+        columns = span(x.shape[3] + left + right, weight.shape[3], self.stride[1], self.dilation[1])
         if rows < 1 or columns < 1:
-            raise _wrong(self, f"a kernel of {weight.shape[2:]} does not fit into {x.shape[2:]}")
-        shape, dtype = (x.shape[0], weight.shape[0], rows, columns), _product(self, x, weight)
-        _same(self, tensors, self.bias, (weight.shape[0],), dtype)
-        _same(self, tensors, self.accumulate, shape, dtype)
+            raise misfit(self, f"a kernel of {weight.shape[2:]} does not fit into {x.shape[2:]}")
+        shape, dtype = (x.shape[0], weight.shape[0], rows, columns), product_dtype(self, x, weight)
+        check_same(self, tensors, self.bias, (weight.shape[0],), dtype)
+        check_same(self, tensors, self.accumulate, shape, dtype)
         return shape, dtype
 
 
@@ -225,16 +155,17 @@ class DepthwiseConv2d(Conv2d):
 
     def result(self, tensors: Tensors) -> tuple[Shape, str]:
         if self.groups != tensors[self.x].shape[1]:
-            raise _wrong(self, f"{self.groups} groups over {tensors[self.x].shape[1]} channels is not depthwise")
+            raise misfit(self, f"{self.groups} groups over {tensors[self.x].shape[1]} channels is not depthwise")
         return super().result(tensors)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantize(Instruction):
-    """round(x / scale) + zero_point, half to even, held to the range of `dtype`; along `axis` when one is given."""
+class Scaled(Instruction):
+    """Between floating and integer values, by scales and zero points: one of each, or one for each place along `axis`."""
 
-    OPCODE = "QUANTIZE"
     OPERANDS = ("x",)
+    TAKES: ClassVar[frozenset[str]] = frozenset()
+    GIVES: ClassVar[frozenset[str]] = frozenset()
     x: str
     dtype: str
     scale: tuple[float, ...]
@@ -243,30 +174,36 @@ class Quantize(Instruction):
 
     def result(self, tensors: Tensors) -> tuple[Shape, str]:
         x = tensors[self.x]
-        if x.dtype not in FLOATS or self.dtype not in QUANTIZED:
-            raise _wrong(self, f"{x.dtype} to {self.dtype} is no quantization")
-        _check_scales(self, x.shape, self.scale, self.zero_point, self.axis)
+        if x.dtype not in self.TAKES or self.dtype not in self.GIVES:
+            raise misfit(self, f"{self.OPCODE} does not make {self.dtype} of {x.dtype}")
+        if self.axis is not None:
+            check_axis(self, self.axis, x)
+        wanted = 1 if self.axis is None else x.shape[self.axis]
+        if len(self.scale) != wanted or len(self.zero_point) != wanted:
+            raise misfit(
+                self, f"{len(self.scale)} scales and {len(self.zero_point)} zero points where {wanted} are due"
+            )
+        if not all(0 < value < math.inf for value in self.scale):
+            raise misfit(self, "a scale is not a positive number")
         return x.shape, self.dtype
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dequantize(Instruction):
+class Quantize(Scaled):
+    """round(x / scale) + zero_point, half to even, held to the range of `dtype`; along `axis` when one is given."""
+
+    OPCODE = "QUANTIZE"
+    TAKES = FLOATS
+    GIVES = QUANTIZED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dequantize(Scaled):
     """(x - zero_point) * scale, in `dtype`; along `axis` when one is given."""
 
     OPCODE = "DEQUANTIZE"
-    OPERANDS = ("x",)
-    x: str
-    dtype: str
-    scale: tuple[float, ...]
-    zero_point: tuple[int, ...]
-    axis: int | None = None
-
-    def result(self, tensors: Tensors) -> tuple[Shape, str]:
-        x = tensors[self.x]
-        if x.dtype not in QUANTIZED | {"int32"} or self.dtype not in FLOATS:
-            raise _wrong(self, f"{x.dtype} to {self.dtype} is no dequantization")
-        _check_scales(self, x.shape, self.scale, self.zero_point, self.axis)
-        return x.shape, self.dtype
+    TAKES = QUANTIZED | {"int32"}
+    GIVES = FLOATS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +218,7 @@ class Unary(Instruction):
     def result(self, tensors: Tensors) -> tuple[Shape, str]:
         x = tensors[self.x]
         if self.function not in self.FUNCTIONS:
-            raise _wrong(self, f"there is no function {self.function!r}; choose from {', '.join(self.FUNCTIONS)}")
+            raise misfit(self, f"there is no function {self.function!r}; choose from {', '.join(self.FUNCTIONS)}")
         return x.shape, x.dtype
 
 
@@ -317,7 +254,7 @@ class Gelu(Unary):
 
     def result(self, tensors: Tensors) -> tuple[Shape, str]:
         if tensors[self.x].dtype not in FLOATS:
-            raise _wrong(self, f"{tensors[self.x].dtype} is not floating")
+            raise misfit(self, f"{tensors[self.x].dtype} is not floating")
         return super().result(tensors)
 
 
@@ -332,9 +269,9 @@ class Softmax(Instruction):
 
     def result(self, tensors: Tensors) -> tuple[Shape, str]:
         x = tensors[self.x]
-        _check_axis(self, self.axis, x)
+        check_axis(self, self.axis, x)
         if x.dtype not in FLOATS:
-            raise _wrong(self, f"{x.dtype} is not floating")
+            raise misfit(self, f"{x.dtype} is not floating")
         return x.shape, x.dtype
 
 
@@ -353,11 +290,11 @@ class LayerNorm(Instruction):
 
     def result(self, tensors: Tensors) -> tuple[Shape, str]:
         x = tensors[self.x]
-        _check_axis(self, self.axis, x)
+        check_axis(self, self.axis, x)
         if x.dtype not in FLOATS or not 0 <= self.epsilon < math.inf:
-            raise _wrong(self, f"{x.dtype} with epsilon {self.epsilon} cannot be normalised")
-        _same(self, tensors, self.weight, x.shape[self.axis :], x.dtype)
-        _same(self, tensors, self.bias, x.shape[self.axis :], x.dtype)
+            raise misfit(self, f"{x.dtype} with epsilon {self.epsilon} cannot be normalised")
+        check_same(self, tensors, self.weight, x.shape[self.axis :], x.dtype)
+        check_same(self, tensors, self.bias, x.shape[self.axis :], x.dtype)
         return x.shape, x.dtype
 
 
@@ -374,9 +311,9 @@ class Binary(Instruction):
     def result(self, tensors: Tensors) -> tuple[Shape, str]:
         a, b = tensors[self.a], tensors[self.b]
         if self.function not in self.FUNCTIONS:
-            raise _wrong(self, f"there is no function {self.function!r}; choose from {', '.join(self.FUNCTIONS)}")
+            raise misfit(self, f"there is no function {self.function!r}; choose from {', '.join(self.FUNCTIONS)}")
         if a.dtype != b.dtype:
-            raise _wrong(self, f"{a.dtype} and {b.dtype} do not mix")
+            raise misfit(self, f"{a.dtype} and {b.dtype} do not mix")
         return broadcast(self, a.shape, b.shape), a.dtype
 
 
@@ -410,7 +347,7 @@ class Broadcast(Instruction):
     def result(self, tensors: Tensors) -> tuple[Shape, str]:
         x = tensors[self.x]
         if broadcast(self, x.shape, self.shape) != self.shape:
-            raise _wrong(self, f"{x.shape} does not broadcast to {self.shape}")
+            raise misfit(self, f"{x.shape} does not broadcast to {self.shape}")
         return self.shape, x.dtype
 
 
@@ -426,13 +363,13 @@ class Concat(Instruction):
     def result(self, tensors: Tensors) -> tuple[Shape, str]:
         parts = [tensors[name] for name in self.xs]
         if not parts:
-            raise _wrong(self, "there is nothing to join")
+            raise misfit(self, "there is nothing to join")
         first = parts[0]
-        _check_axis(self, self.axis, first)
+        check_axis(self, self.axis, first)
         for part in parts[1:]:
             sizes = (first.shape[: self.axis], first.shape[self.axis + 1 :])
             if (part.shape[: self.axis], part.shape[self.axis + 1 :]) != sizes or part.dtype != first.dtype:
-                raise _wrong(self, f"{part.shape} {part.dtype} does not join {first.shape} {first.dtype}")
+                raise misfit(self, f"{part.shape} {part.dtype} does not join {first.shape} {first.dtype}")
         length = sum(part.shape[self.axis] for part in parts)
         return (*first.shape[: self.axis], length, *first.shape[self.axis + 1 :]), first.dtype
 
@@ -452,13 +389,13 @@ class Reshape(Instruction):
         x = tensors[self.x]
         if self.function == "permute":
             if sorted(self.order) != list(range(len(x.shape))):
-                raise _wrong(self, f"{self.order} is no order of {len(x.shape)} dimensions")
+                raise misfit(self, f"{self.order} is no order of {len(x.shape)} dimensions")
             if self.shape != tuple(x.shape[place] for place in self.order):
-                raise _wrong(self, f"{x.shape} in the order {self.order} is not {self.shape}")
+                raise misfit(self, f"{x.shape} in the order {self.order} is not {self.shape}")
         elif self.function != "reshape":
-            raise _wrong(self, f"there is no function {self.function!r}; choose from reshape, permute")
+            raise misfit(self, f"there is no function {self.function!r}; choose from reshape, permute")
         elif math.prod(self.shape) != x.elements:
-            raise _wrong(self, f"{x.shape} has {x.elements} elements, {self.shape} has {math.prod(self.shape)}")
+            raise misfit(self, f"{x.shape} has {x.elements} elements, {self.shape} has {math.prod(self.shape)}")
         return self.shape, x.dtype
 
 
@@ -484,63 +421,3 @@ INSTRUCTIONS: dict[str, type[Instruction]] = {
     )
 }
 """Opcode -> instruction: the 16 of the specification."""
-
-
-def broadcast(instruction: Instruction, a: Shape, b: Shape) -> Shape:
-    """The common shape of two. Raises `InputError` when there is none."""
-    long, short = (a, b) if len(a) >= len(b) else (b, a)
-    aligned = (1,) * (len(long) - len(short)) + short
-    for x, y in zip(long, aligned, strict=True):
-        if x != y and 1 not in (x, y):
-            raise _wrong(instruction, f"{a} and {b} do not broadcast")
-    return tuple(y if x == 1 else x for x, y in zip(long, aligned, strict=True))
-
-
-def check_ranges(instruction: Instruction, ranges: tuple[Range, ...], tensor: Tensor) -> None:
-    """Raises `InputError` when the box is not inside the tensor, or is empty."""
-    if len(ranges) != len(tensor.shape):
-        raise _wrong(instruction, f"{len(ranges)} ranges for {tensor.name}, which has {len(tensor.shape)} dimensions")
-    for (start, stop), size in zip(ranges, tensor.shape, strict=True):
-        if not 0 <= start < stop <= size:
-            raise _wrong(instruction, f"the range {start}:{stop} is not inside {tensor.name}, which has {size} there")
-
-
-def _wrong(instruction: Instruction, why: str) -> InputError:
-    return InputError(f"{instruction.OPCODE} {instruction.out}: {why}.")
-
-
-def _span(size: int, kernel: int, stride: int, dilation: int) -> int:
-    return (size - dilation * (kernel - 1) - 1) // stride + 1
-
-
-def _product(instruction: Instruction, a: Tensor, b: Tensor) -> str:
-    if a.dtype in QUANTIZED and b.dtype in QUANTIZED:
-        return "int32"
-    if a.dtype in FLOATS and a.dtype == b.dtype:
-        return a.dtype
-    raise _wrong(instruction, f"{a.dtype} and {b.dtype} do not multiply")
-
-
-def _same(instruction: Instruction, tensors: Tensors, name: str | None, shape: Shape, dtype: str) -> None:
-    if name is None:
-        return
-    found = tensors[name]
-    if found.shape != shape or found.dtype != dtype:
-        raise _wrong(instruction, f"{name} is {found.shape} {found.dtype}, not {shape} {dtype}")
-
-
-def _check_axis(instruction: Instruction, axis: int, tensor: Tensor) -> None:
-    if not 0 <= axis < len(tensor.shape):
-        raise _wrong(instruction, f"axis {axis} is none of {len(tensor.shape)}")
-
-
-def _check_scales(
-    instruction: Instruction, shape: Shape, scale: tuple[float, ...], zero_point: tuple[int, ...], axis: int | None
-) -> None:
-    if axis is not None and not 0 <= axis < len(shape):
-        raise _wrong(instruction, f"axis {axis} is none of {len(shape)}")
-    wanted = 1 if axis is None else shape[axis]
-    if len(scale) != wanted or len(zero_point) != wanted:
-        raise _wrong(instruction, f"{len(scale)} scales and {len(zero_point)} zero points where {wanted} are due")
-    if not all(0 < value < math.inf for value in scale):
-        raise _wrong(instruction, "a scale is not a positive number")

@@ -13,7 +13,8 @@ import torch
 
 from assay.npu_backend.codegen import Program
 from assay.npu_backend.interpreter import step, storage
-from assay.npu_backend.isa import Instruction, Role, Shape, Tensor
+from assay.npu_backend.isa import Instruction
+from assay.npu_backend.tensor import Role, Shape, Tensor
 
 
 @dataclass

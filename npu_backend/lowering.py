@@ -16,8 +16,9 @@ import torch
 from torch import fx
 
 from assay.baselines.errors import InputError
-from assay.npu_backend.isa import BITS, FLOATS, Instruction, Reshape, Role, Shape
+from assay.npu_backend.isa import Instruction, Reshape
 from assay.npu_backend.layers import LayerGraph
+from assay.npu_backend.tensor import BITS, FLOATS, Role, Shape
 
 
 class UnsupportedError(Exception):

@@ -19,9 +19,9 @@ from assay.baselines.errors import InputError
 from assay.npu_backend.codegen import Program
 from assay.npu_backend.fusion import fuse, unfuse
 from assay.npu_backend.interpreter import execute
-from assay.npu_backend.isa import Role
 from assay.npu_backend.layers import LayerGraph, prepare
 from assay.npu_backend.lowering import Result, UnsupportedError, declare_input, lower_node
+from assay.npu_backend.tensor import Role
 from assay.npu_backend.tiling import DoesNotFitError, tile
 from assay.npu_backend.validation import VTCM_BYTES, validate
 

@@ -17,7 +17,8 @@ from enum import StrEnum
 from assay.baselines.errors import InputError
 from assay.npu_backend import isa
 from assay.npu_backend.codegen import Program
-from assay.npu_backend.isa import Instruction, Role, Space, Tensor
+from assay.npu_backend.isa import Instruction
+from assay.npu_backend.tensor import BITS, Role, Space, Tensor
 from assay.npu_backend.validation import VTCM_BYTES, validate, vtcm_over_time
 
 
@@ -57,7 +58,7 @@ def _weights_alone(tensor: Tensor, elements: int) -> float:
 SPEC = Machine(
     name="spec",
     vtcm_bytes=VTCM_BYTES,
-    macs_per_cycle=dict.fromkeys(isa.BITS, 1.0),
+    macs_per_cycle=dict.fromkeys(BITS, 1.0),
     load_per_cycle=_weights_alone,
     store_per_cycle=lambda tensor, elements: 0.0,
     vector_per_cycle=1.0,

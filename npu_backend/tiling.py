@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 from assay.npu_backend import isa
 from assay.npu_backend.codegen import Program
-from assay.npu_backend.isa import BITS, Instruction, Range, Role, Shape, Tensor
+from assay.npu_backend.isa import Instruction
 from assay.npu_backend.layers import LayerGraph
+from assay.npu_backend.tensor import BITS, Range, Role, Shape, Tensor
 from assay.npu_backend.validation import VTCM_BYTES
 
 Box = tuple[Range, ...]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from assay.baselines.errors import InputError
 from assay.npu_backend.codegen import Program
-from assay.npu_backend.isa import Instruction, LoadTile, Range, Role, Space, StoreTile, Tensor
+from assay.npu_backend.isa import Instruction, LoadTile, StoreTile
+from assay.npu_backend.tensor import Range, Role, Space, Tensor
 
 VTCM_BYTES = 8 << 20
 """VTCM of Hexagon V75 (ExecuTorch's qc_schema.py)."""
@@ -20,6 +20,8 @@ Box = tuple[Range, ...]
 class _State:
     written: set[str] = field(default_factory=set)
     """Tiles that have been written."""
+    last_read: dict[str, int] = field(default_factory=dict)
+    """Tensor -> index of the last instruction that reads it."""
     stored: dict[str, list[Box]] = field(default_factory=dict)
     """DRAM tensor -> boxes that have been stored."""
 
@@ -33,6 +35,8 @@ def validate(program: Program, *, capacity: int = VTCM_BYTES) -> None:
     `capacity` bytes.
     """
     state = _State()
+    for place, instruction in enumerate(program.instructions):
+        state.last_read.update(dict.fromkeys(instruction.reads(), place))
     for place, instruction in enumerate(program.instructions):
         _check(program, place, instruction, state)
     for tensor in program.tensors.values():
@@ -103,7 +107,7 @@ def _check(program: Program, place: int, instruction: Instruction, state: _State
         raise InputError(f"{where} writes {out.name} a second time: every tile is written once.")
     state.written.add(out.name)
     if instruction.fused:
-        _check_fused(where, program, place, instruction)
+        _check_fused(where, program, place, instruction, state)
 
 
 def _check_read(where: str, instruction: Instruction, tensor: Tensor, state: _State) -> None:
@@ -122,7 +126,7 @@ def _check_read(where: str, instruction: Instruction, tensor: Tensor, state: _St
         raise InputError(f"{where} reads the tile {tensor.name} before it is written.")
 
 
-def _check_fused(where: str, program: Program, place: int, instruction: Instruction) -> None:
+def _check_fused(where: str, program: Program, place: int, instruction: Instruction, state: _State) -> None:
     first = instruction.reads()[0] if instruction.reads() else None
     before = program.instructions[place - 1] if place else None
     if before is None or before.out != first or isinstance(before, LoadTile):
@@ -132,8 +136,7 @@ def _check_fused(where: str, program: Program, place: int, instruction: Instruct
         raise InputError(
             f"{where} is fused, but its output does not fit into the {kept.bytes} bytes that it takes over."
         )
-    later = program.instructions[place + 1 :]
-    if any(before.out in other.reads() for other in later) or instruction.reads().count(before.out) > 1:
+    if state.last_read[before.out] != place or instruction.reads().count(before.out) > 1:
         raise InputError(f"{where} is fused and works in place, but {before.out} is read again.")
 
 
@@ -151,6 +154,3 @@ def _volume(boxes: list[Box]) -> int:
 def _overlap(a: Box, b: Box) -> int:
     """Elements that two boxes share."""
     return math.prod(max(0, min(p[1], q[1]) - max(p[0], q[0])) for p, q in zip(a, b, strict=True))
-
-
-Tensors = Mapping[str, Tensor]

@@ -7,15 +7,7 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from assay.npu_backend.isa import (
-    DepthwiseConv2d,
-    ElementwiseAdd,
-    ElementwiseMul,
-    Gelu,
-    LayerNorm,
-    MatMul,
-    Softmax,
-)
+from assay.npu_backend.isa import DepthwiseConv2d, ElementwiseAdd, ElementwiseMul, Gelu, LayerNorm, MatMul, Softmax
 from assay.npu_backend.lowering import Call, Result, UnsupportedError, dtype_of, rule
 
 

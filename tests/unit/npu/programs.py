@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from assay.npu_backend import isa
 from assay.npu_backend.codegen import Program
-from assay.npu_backend.isa import Instruction, Role, Tensor
+from assay.npu_backend.isa import Instruction
+from assay.npu_backend.tensor import Range, Role, Tensor
 
 
-def whole(tensor: Tensor) -> tuple[isa.Range, ...]:
+def whole(tensor: Tensor) -> tuple[Range, ...]:
     """The box of a whole tensor."""
     return tuple((0, size) for size in tensor.shape)
 

@@ -16,10 +16,10 @@ from torch import fx, nn
 from assay.baselines.errors import InputError
 from assay.npu_backend import isa
 from assay.npu_backend.fusion import PASSES, fuse
-from assay.npu_backend.isa import Role
 from assay.npu_backend.layers import LayerGraph, run_layers
 from assay.npu_backend.partition import NpuPart, Settings, plan, run_plan
 from assay.npu_backend.register_backend import decompositions
+from assay.npu_backend.tensor import Role
 
 
 def compiled(model: nn.Module, *inputs: torch.Tensor, without: tuple[str, ...] = ()) -> tuple[list[Any], Any]:

@@ -15,7 +15,8 @@ from assay.baselines.errors import InputError
 from assay.npu_backend import isa
 from assay.npu_backend.codegen import Program, dump_program, parse_program, print_program
 from assay.npu_backend.interpreter import execute
-from assay.npu_backend.isa import INSTRUCTIONS, Role, Tensor
+from assay.npu_backend.isa import INSTRUCTIONS
+from assay.npu_backend.tensor import Role, Tensor
 from assay.npu_backend.validation import validate, vtcm_over_time, vtcm_peak
 
 SAMPLE = linear(8, 6, 10, row_tile=4, column_tile=5)

@@ -13,13 +13,13 @@ from tests.unit.npu.programs import linear, program, whole
 from assay.baselines.errors import InputError
 from assay.npu_backend import isa
 from assay.npu_backend.codegen import Program
-from assay.npu_backend.isa import Role, Tensor
 from assay.npu_backend.simulator import SPEC, Cost, Machine, Unit, preset, simulate
+from assay.npu_backend.tensor import BITS, Role, Tensor
 
 OVERLAPPED = Machine(
     name="test",
     vtcm_bytes=8 << 20,
-    macs_per_cycle=dict.fromkeys(isa.BITS, 64.0),
+    macs_per_cycle=dict.fromkeys(BITS, 64.0),
     load_per_cycle=lambda tensor, elements: elements / 8,
     store_per_cycle=lambda tensor, elements: elements / 8,
     vector_per_cycle=16.0,

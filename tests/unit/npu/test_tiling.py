@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from assay.npu_backend import isa
 from assay.npu_backend.interpreter import execute
-from assay.npu_backend.isa import Role
 from assay.npu_backend.layers import LayerGraph, run_layers
+from assay.npu_backend.tensor import Role, Shape
 from assay.npu_backend.tiling import DoesNotFitError, Tiling, choose, footprint, groups, tile, traffic
 from assay.npu_backend.validation import validate, vtcm_peak
 
@@ -20,7 +20,7 @@ sizes = st.integers(1, 24)
 
 
 def graph_of(
-    kind: type[isa.Instruction], shapes: dict[str, isa.Shape], dtype: str = "float32", **fields: Any
+    kind: type[isa.Instruction], shapes: dict[str, Shape], dtype: str = "float32", **fields: Any
 ) -> LayerGraph:
     """One layer over inputs that are named like its operands."""
     graph = LayerGraph("one")
