@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 import torch
 
 from assay.baselines.errors import InputError
+from assay.kernels.attention.region import ALIGNMENT, HEAD_DIMENSION, no_tma
 from assay.kernels.cuda.program import Build, Launch, TensorMapBytes, defines, tensor_map
 
-HEAD_DIMENSION = 128
 _THREADS = 384
 _LOG2E = math.log2(math.e)
 _Q_STAGES = 2
@@ -123,8 +123,10 @@ def ineligible(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str:
             return f"{name} has {tensor.dim()} dimensions, not (batch, heads, length, {HEAD_DIMENSION})"
         if tensor.shape[3] != HEAD_DIMENSION:
             return f"{name} has heads of {tensor.shape[3]} elements, not {HEAD_DIMENSION}"
-        if tensor.stride(3) != 1 or any(stride % 8 for stride in tensor.stride()[:3]) or tensor.data_ptr() % 16:
-            return f"{name} has strides {tuple(tensor.stride())}: the last must be 1, the others multiples of 8"
+        if reason := no_tma(tensor.shape, tensor.stride()):
+            return f"{name}: {reason}"
+        if tensor.data_ptr() % ALIGNMENT:
+            return f"{name} starts at an address that is not a multiple of {ALIGNMENT} bytes"
     if k.shape != v.shape or k.shape[0] != q.shape[0] or k.shape[2] != q.shape[2]:
         return f"shapes {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)} do not belong together"
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:

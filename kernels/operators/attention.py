@@ -8,8 +8,9 @@ from types import ModuleType
 import torch
 from torch.nn import functional
 
+from assay.kernels.attention.region import ALIGNMENT
 from assay.kernels.operators import dispatch
-from assay.kernels.operators.eligibility import ALIGNMENT, Path, attention
+from assay.kernels.operators.eligibility import Path, attention
 
 
 @functools.cache

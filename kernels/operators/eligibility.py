@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from assay.kernels.attention.region import HEAD_DIMENSION, no_tma
 from assay.kernels.rowwise.mapping import LIMIT
 
 Layout = tuple[torch.dtype, tuple[int, ...], tuple[int, ...]]
@@ -23,14 +24,11 @@ LEAST_CAPABILITY = (8, 0)
 """Oldest compute capability for the Triton kernels: the first with bfloat16."""
 ATTENTION_CAPABILITIES = ((8, 0), (9, 0), (10, 0))
 """Where a multiprocessor has the 160 KB of shared memory that the tiles of the Triton attention take."""
-HEAD = 128
 TRITON_HEADS = (16, 32, 64, 128)
 MOST_PAIRS = 65_535
 """Most (batch, head) pairs of the Triton attention: CUDA's limit of a grid's second dimension."""
 MOST_ROWS = 2**31 - 1
 """Most rows: CUDA's limit of a grid's first dimension."""
-ALIGNMENT = 16
-"""Bytes to which TMA wants addresses and strides aligned."""
 
 _CUDA_DTYPES = (torch.bfloat16, torch.float32)
 _TRITON_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -116,8 +114,8 @@ def attention(machine: Machine, q: Layout, k: Layout, v: Layout, aligned: bool) 
     slower = (
         _no_hopper(machine)
         or _first(_dtype(layout[0], (torch.bfloat16,)) for layout in tensors)
-        or (f"heads are not of {HEAD} elements" if head != HEAD else "")
-        or _first(_no_tma(layout) for layout in tensors)
+        or (f"heads are not of {HEAD_DIMENSION} elements" if head != HEAD_DIMENSION else "")
+        or _first(no_tma(shape, strides) for _, shape, strides in tensors)
         or ("" if aligned else "an address is not a multiple of 16 bytes")
     )
     if not slower:
@@ -201,16 +199,6 @@ def _uneven(layout: Layout) -> str:
 
 def _unit(layout: Layout) -> bool:
     return layout[1][-1] <= 1 or layout[2][-1] == 1
-
-
-def _no_tma(layout: Layout) -> str:
-    _, shape, strides = layout
-    if strides[3] != 1:
-        return "the last dimension is not of unit stride"
-    per_line = ALIGNMENT // 2
-    if any(stride % per_line for stride in strides[:3]):
-        return "a stride is not a multiple of 8 elements"
-    return "a dimension is expanded" if any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True)) else ""
 
 
 def _count(sizes: Sequence[int]) -> int:

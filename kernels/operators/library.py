@@ -119,7 +119,8 @@ def _fake_norm_backward(
     bias: bool,
 ) -> rowwise.Triple:
     dweight = h.new_empty(0) if weight is None else weight.new_empty(weight.shape)
-    return h.new_empty(h.shape), dweight, h.new_empty(h.shape[-1] if bias else 0)
+    dbias = (h if weight is None else weight).new_empty(h.shape[-1]) if bias else h.new_empty(0)
+    return h.new_empty(h.shape), dweight, dbias
 
 
 def _fake_causal_attention(

@@ -155,7 +155,8 @@ def _framework_backward(
         dh = dh + dsum
     over_rows = tuple(range(h.dim() - 1))
     dweight = None if weight is None else _summed(slope * hat, over_rows).to(weight.dtype)
-    return dh.to(h.dtype), dweight, _summed(slope, over_rows).to(h.dtype) if bias else None
+    kept = h.dtype if weight is None else weight.dtype
+    return dh.to(h.dtype), dweight, _summed(slope, over_rows).to(kept) if bias else None
 
 
 def _summed(value: torch.Tensor, dimensions: tuple[int, ...]) -> torch.Tensor:

@@ -129,9 +129,11 @@ def norm_backward(
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """Gradients of a norm: of its input, of the weight and of the bias (None where there is none).
 
-    `h`: what was normalised; `statistics`: float32 (rows, 2), as the forward wrote them; `dtotal`: the gradient of the
-    sum with the residual. Sums over rows are float32 partial sums, added in a fixed order: the result is the same at
-    every run.
+    The bias's has the dtype of the weight, its fellow parameter, and that of `h` without one.
+
+    `h`: what was normalised; `statistics`: float32 (rows, 2), as the forward wrote them; `dtotal`: the gradient of the sum
+    with the residual. Sums over rows are float32 partial sums, added in a fixed order: the result is the same at every
+    run.
     """
     rows, slopes = matrix(h), matrix(dy)
     count, columns = rows.shape
@@ -139,7 +141,8 @@ def norm_backward(
     center = operator == "layernorm"
     if h.numel() == 0:
         empty = h.new_zeros(columns)
-        return dh.view(h.shape), None if weight is None else empty, empty.clone() if bias else None
+        kept = h.dtype if weight is None else weight.dtype
+        return dh.view(h.shape), None if weight is None else empty.to(kept), empty.to(kept, copy=True) if bias else None
     handed = None if dtotal is None else matrix(dtotal)
     warps = max(1, min(32, triton.next_power_of_2(columns) // 512))
     parts = _parts(count, warps, h.device) if columns <= fused_limit else min(count, 64)
@@ -161,7 +164,8 @@ def norm_backward(
                 triton.cdiv(count, parts), WEIGHT=weight is not None, BIAS=bias, BLOCK=1_024, num_warps=4,
             )  # fmt: skip
     dweight = partial[0].sum(0).to(weight.dtype) if weight is not None else None
-    return dh.view(h.shape), dweight, partial[1].sum(0).to(h.dtype) if bias else None
+    kept = h.dtype if weight is None else weight.dtype
+    return dh.view(h.shape), dweight, partial[1].sum(0).to(kept) if bias else None
 
 
 def _parts(rows: int, warps: int, device: torch.device) -> int:

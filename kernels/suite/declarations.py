@@ -6,6 +6,7 @@ Cases and tolerances are read from `contract.yml`, which is fixed before anythin
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -200,59 +201,39 @@ def _attention_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> t
     return out
 
 
-def _softmax(x: torch.Tensor) -> torch.Tensor:
-    from assay.kernels.rowwise import hopper
+def _module(family: str, language: str) -> Any:
+    """`assay.kernels.<family>.<language>`, imported at its first call: a declaration can be read without it."""
+    return importlib.import_module(f"assay.kernels.{family}.{language}")
 
-    return hopper.softmax(x)
+
+def _softmax(language: str, x: torch.Tensor) -> torch.Tensor:
+    y: torch.Tensor = _module("rowwise", language).softmax(x)
+    return y
 
 
-def _norm(operator: str, x: torch.Tensor, **others: torch.Tensor) -> Any:
-    from assay.kernels.rowwise import hopper
-
-    y, total, _ = hopper.norm(
+def _norm(language: str, operator: str, x: torch.Tensor, **others: torch.Tensor) -> Any:
+    y, total, _ = _module("rowwise", language).norm(
         operator, x, others["weight"], others.get("bias"), residual=others.get("residual"), epsilon=EPSILON
     )
     return y if total is None else (y, total)
 
 
-def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    from assay.kernels.attention import hopper
-
-    return hopper.attention(q, k, v)
-
-
-def _portable_softmax(x: torch.Tensor) -> torch.Tensor:
-    from assay.kernels.rowwise import portable
-
-    return portable.softmax(x)
+def _attention(language: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    y: torch.Tensor = _module("attention", language).attention(q, k, v)
+    return y
 
 
-def _portable_norm(operator: str, x: torch.Tensor, **others: torch.Tensor) -> Any:
-    from assay.kernels.rowwise import portable
-
-    y, total, _ = portable.norm(
-        operator, x, others["weight"], others.get("bias"), residual=others.get("residual"), epsilon=EPSILON
-    )
-    return y if total is None else (y, total)
-
-
-def _portable_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    from assay.kernels.attention import portable
-
-    return portable.attention(q, k, v)
-
-
-def _all(softmax: Any, norm: Any, attend: Any, suffix: str) -> list[Declaration]:
-    found = [rowwise("softmax", softmax, name=f"softmax{suffix}")]
+def _all(language: str, suffix: str) -> list[Declaration]:
+    found = [rowwise("softmax", functools.partial(_softmax, language), name=f"softmax{suffix}")]
     for operator in ("rmsnorm", "layernorm"):
-        kernel = functools.partial(norm, operator)
+        kernel = functools.partial(_norm, language, operator)
         found.append(rowwise(operator, kernel, name=f"{operator}{suffix}"))
         found.append(rowwise(operator, kernel, name=f"add-{operator}{suffix}", residual=True))
-    return [*found, attention(attend, name=f"attention{suffix}")]
+    return [*found, attention(functools.partial(_attention, language), name=f"attention{suffix}")]
 
 
-HOPPER: list[Declaration] = _all(_softmax, _norm, _attention, "")
-PORTABLE: list[Declaration] = _all(_portable_softmax, _portable_norm, _portable_attention, "-triton")
+HOPPER: list[Declaration] = _all("hopper", "")
+PORTABLE: list[Declaration] = _all("portable", "-triton")
 
 
 def declared() -> Mapping[str, Declaration]:

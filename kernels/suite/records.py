@@ -22,8 +22,6 @@ from assay.kernels.suite.declarations import CONTRACT as CONTRACT_FILE
 from assay.kernels.suite.timing import ratio
 
 LIBRARIES = ("torch", "triton", "numpy", "nvidia-cudnn-cu13", "cuda-bindings", "nvidia-cuda-nvrtc")
-LOSING = 0.0
-"""A shape is a losing region when a peer's time lies below ours with its whole interval."""
 
 
 def write_records(results: Mapping[str, Any], folder: Path, *, environment: Environment | None = None) -> int:

@@ -28,7 +28,7 @@ from assay.kernels.rowwise import portable as rows_portable
 from assay.kernels.rowwise.mapping import choose
 from assay.kernels.suite import contenders as who
 from assay.kernels.suite import timing
-from assay.kernels.suite.declarations import HEAD, HOPPER, PORTABLE, contract, declared
+from assay.kernels.suite.declarations import HEAD, HOPPER, contract, declared
 
 Say = Callable[[str], None]
 Result = dict[str, Any]
@@ -418,6 +418,3 @@ def _kernel_names(calls: Mapping[str, Sequence[Callable[[], Any]]]) -> dict[str,
             torch.cuda.synchronize()
         found[name] = sorted({event.name[:120] for event in profile.events() if event.device_type.name == "CUDA"})
     return found
-
-
-ALL = (*HOPPER, *PORTABLE)

@@ -138,6 +138,16 @@ def test_statistics_and_gradients_are_not_rounded_to_the_inputs_dtype(name: str,
         assert error < 4 * torch.finfo(dtype).eps
 
 
+def test_gradients_of_parameters_of_a_wider_dtype_are_not_rounded_to_the_inputs() -> None:
+    x, slope = (tensor(9, 64, dtype=torch.bfloat16, seed=seed) for seed in (0, 5))
+    weight, bias = (tensor(64, dtype=torch.float32, seed=seed) for seed in (1, 2))
+    _, statistics = torch.ops.assay.layer_norm(x, weight, bias, 1e-5)
+    _, dweight, dbias = torch.ops.assay.norm_backward(slope, None, x, weight, statistics, True, True)
+    assert dweight.dtype == dbias.dtype == torch.float32
+    # 9 numbers of 8 bits: their sum needs more than 8, and is exact in float32.
+    assert torch.equal(dbias.double(), slope.double().sum(0))
+
+
 def test_a_weight_of_another_dtype_is_used_as_it_is() -> None:
     x, weight = tensor(4, 64, dtype=torch.bfloat16), tensor(64, dtype=torch.float32)
     y = operators.rms_norm(x, weight)
