@@ -27,8 +27,19 @@ QUIET = [
 ]
 
 
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def names() -> list[str]:
+    """Every state, and every golden file of a folder as `folder/name`."""
+    return [*STATES, *sorted(str(p.relative_to(GOLDEN).with_suffix("")) for p in GOLDEN.glob("*/*.md"))]
+
+
 def page(state: str, *, closed: bool) -> str:
     """The comment of a state as an HTML page, its folded parts open unless `closed`."""
+    if "/" in state:
+        text = to_html((GOLDEN / f"{state}.md").read_text(), state, "")
+        return text if closed else text.replace("<details>", "<details open>")
     made = STATES[state]()
     operations = plan(made.snapshot, made.records).operations
     bodies = [o.body for o in operations if isinstance(o, CreateComment)]
@@ -51,14 +62,14 @@ def screenshot(html: Path, png: Path, height: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("states", nargs="*")
+    parser.add_argument("states", nargs="*", help="all by default; `folder/name` for a golden file of a folder")
     parser.add_argument("--png", action="store_true", help="also take pictures with chromium")
     parser.add_argument("--closed", action="store_true", help="leave folded parts folded")
     parser.add_argument("--height", type=int, default=1800, help="of a picture, in CSS px")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    for state in options.states or STATES:
-        html = options.folder / f"{state}.html"
+    for state in options.states or names():
+        html = options.folder / f"{state.replace('/', '-')}.html"
         html.write_text(page(state, closed=options.closed))
         if options.png:
             screenshot(html, html.with_suffix(".png"), options.height)
