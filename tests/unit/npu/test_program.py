@@ -162,6 +162,31 @@ def test_a_fused_instruction_follows_its_producer() -> None:
         validate(dataclasses.replace(SAMPLE, instructions=(*moved, *SAMPLE.instructions[7:])))
 
 
+def test_what_a_fused_instruction_took_over_is_gone() -> None:
+    x, y = Tensor("x", (2, 4), "float32", Role.INPUT), Tensor("y", (2, 4), "float32", Role.OUTPUT)
+    tiles = [Tensor(name, (2, 4), "float32", Role.TILE) for name in ("a", "s", "r", "t")]
+    code = [
+        isa.LoadTile(out="a", source="x", ranges=whole(x)),
+        isa.ElementwiseAdd(out="s", a="a", b="a"),
+        isa.Relu(out="r", x="s", fused=True),
+        isa.ElementwiseMul(out="t", a="r", b="s"),
+        isa.StoreTile(out="y", source="t", ranges=whole(y)),
+    ]
+    with pytest.raises(InputError, match="works in place, but s is read again"):
+        validate(program([x, y, *tiles], code))
+    apart = [*code[:2], dataclasses.replace(code[2], fused=False), *code[3:]]
+    value = torch.randn(2, 4)
+    found = execute(program([x, y, *tiles], apart), {"x": value})["y"]
+    torch.testing.assert_close(found, torch.relu(2 * value) * 2 * value)
+    twice = [
+        *code[:2],
+        isa.ElementwiseMul(out="r", a="s", b="s", fused=True),
+        isa.StoreTile(out="y", source="r", ranges=whole(y)),
+    ]
+    with pytest.raises(InputError, match="read again"):
+        validate(program([x, y, *tiles[:3]], twice))
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
