@@ -131,8 +131,8 @@ def bench(**options: Any) -> None:
     order; base also runs against itself, and when that control moves the run is void. A kernel whose contract fails is
     not timed.
     """
+    from assay.baselines.checkout import base_folder, head_commit, relative_file
     from assay.baselines.record import write_record
-    from assay.kernels.bench.checkout import base_folder, head_commit, relative_file
 
     _require("torch")
     if options["operator"]:
@@ -190,7 +190,7 @@ def bench(**options: Any) -> None:
 
 def _spike(options: dict[str, Any]) -> None:
     """`--operator`: see `assay.kernels.bench.spike`."""
-    from assay.kernels.bench.checkout import head_commit
+    from assay.baselines.checkout import head_commit
 
     if options["base"] is not None:
         raise InputError("--operator compares nothing: leave --base out.")

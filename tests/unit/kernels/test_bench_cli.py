@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from assay.baselines.checkout import base_folder, commit_of, head_commit, relative_file
 from assay.baselines.errors import InputError
-from assay.kernels.bench.checkout import base_folder, commit_of, head_commit, relative_file
 from assay.kernels.cli import bench
 
 

@@ -18,7 +18,7 @@ def relative_file(file: Path, head: Path) -> Path:
     """The declarations' place inside the head's checkout. Raises `InputError` when they lie outside of it."""
     place = file if file.is_absolute() or file.is_file() else head / file
     if not place.is_file():
-        raise InputError(f"there is no file {file}: give the file that declares the kernels.")
+        raise InputError(f"there is no file {file}: give the file of the declarations.")
     try:
         return place.resolve().relative_to(head.resolve())
     except ValueError:
