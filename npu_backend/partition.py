@@ -58,6 +58,8 @@ class NpuPart:
     """Node whose value others read -> its tensor."""
     inputs: Mapping[str, fx.Node]
     """Input or weight -> the node that gives it."""
+    nodes: tuple[fx.Node, ...] = ()
+    """The nodes, in order."""
 
     def run(self, memory: Mapping[fx.Node, Any], capacity: int) -> dict[fx.Node, torch.Tensor]:
         """Values of the outputs, by the interpreter."""
@@ -87,6 +89,8 @@ class Plan:
     values: Mapping[fx.Node, Any]
     """Fake tensors and numbers: what each node gives."""
     fallbacks: tuple[Fallback, ...]
+    constant: frozenset[fx.Node] = frozenset()
+    """Nodes that depend on sizes alone, which the host computes as it loads weights."""
     whole_on_host: bool = False
     """PyTorch runs the graph as it is: its sizes depend on data."""
 
@@ -236,7 +240,7 @@ class _Planner:
                     raise DoesNotFitError(fused.origin.get(error.out, error.out), 1) from None
                 unfuse(fused, error.out, error.length)
         validate(program, capacity=self.settings.vtcm_bytes)
-        return NpuPart(program, fused, outputs, inputs)
+        return NpuPart(program, fused, outputs, inputs, tuple(nodes))
 
 
 def plan(
@@ -285,7 +289,7 @@ def plan(
             for n, why in planner.host.items()
             if n.target is not operator.getitem  # it goes with the node that it takes a part of
         ]
-        return Plan(tuple(parts), planner.values, tuple(fallbacks))
+        return Plan(tuple(parts), planner.values, tuple(fallbacks), frozenset(planner.constant))
 
 
 def run_plan(module: fx.GraphModule, made: Plan, arguments: Sequence[Any], settings: Settings) -> list[Any]:
