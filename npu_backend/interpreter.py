@@ -19,7 +19,7 @@ from assay.npu_backend.isa import Instruction
 from assay.npu_backend.tensor import Range, Role, Tensor
 from assay.npu_backend.validation import VTCM_BYTES, validate
 
-LIMITS = {"int4": (-8, 7), "int8": (-128, 127), "uint8": (0, 255), "int16": (-32_768, 32_767)}
+LIMITS = {"bool": (0, 1), "int4": (-8, 7), "int8": (-128, 127), "uint8": (0, 255), "int16": (-32_768, 32_767)}
 _CONTAINER = {"int4": torch.int8}
 
 
@@ -129,6 +129,11 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "hardswish": functional.hardswish,
     "abs": torch.abs,
     "negate": torch.neg,
+    "sign": torch.sign,
+    "floor": torch.floor,
+    "ceiling": torch.ceil,
+    "round": torch.round,
+    "truncate": torch.trunc,
     "erf": functional.gelu,
     "tanh": lambda x: functional.gelu(x, approximate="tanh"),
     "silu": functional.silu,
@@ -141,14 +146,23 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "reciprocal": torch.reciprocal,
     "sin": torch.sin,
     "cos": torch.cos,
+    "log1p": torch.log1p,
+    "expm1": torch.expm1,
+    "exp2": torch.exp2,
+    "log2": torch.log2,
+    "error-function": torch.erf,
 }
 _BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "add": torch.add,
     "subtract": torch.sub,
     "maximum": torch.maximum,
     "minimum": torch.minimum,
+    "equal": torch.eq,
+    "greater": torch.gt,
+    "greater-equal": torch.ge,
     "multiply": torch.mul,
     "divide": torch.div,
+    "keep": lambda a, b: torch.where(b != 0, a, 0),
 }
 
 

@@ -190,19 +190,22 @@ class Scaled(Instruction):
 
 @dataclass(frozen=True, kw_only=True)
 class Quantize(Scaled):
-    """round(x / scale) + zero_point, half to even, held to the range of `dtype`; along `axis` when one is given."""
+    """round(x / scale) + zero_point, half to even, held to the range of `dtype`; along `axis` when one is given.
+
+    A `bool` is a byte that holds 0 or 1.
+    """
 
     OPCODE = "QUANTIZE"
     TAKES = FLOATS
-    GIVES = QUANTIZED
+    GIVES = QUANTIZED | {"bool"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dequantize(Scaled):
-    """(x - zero_point) * scale, in `dtype`; along `axis` when one is given."""
+    """(x - zero_point) * scale, in `dtype`; along `axis` when one is given. From one floating dtype to another, too."""
 
     OPCODE = "DEQUANTIZE"
-    TAKES = QUANTIZED | {"int32"}
+    TAKES = QUANTIZED | FLOATS | {"int32", "bool"}
     GIVES = FLOATS
 
 
@@ -224,10 +227,22 @@ class Unary(Instruction):
 
 @dataclass(frozen=True, kw_only=True)
 class Relu(Unary):
-    """Piecewise linear activations."""
+    """Piecewise linear activations and roundings; `round` goes half to even."""
 
     OPCODE = "RELU"
-    FUNCTIONS = ("relu", "relu6", "hardsigmoid", "hardswish", "abs", "negate")
+    FUNCTIONS = (
+        "relu",
+        "relu6",
+        "hardsigmoid",
+        "hardswish",
+        "abs",
+        "negate",
+        "sign",
+        "floor",
+        "ceiling",
+        "round",
+        "truncate",
+    )
     function: str = "relu"
 
 
@@ -249,6 +264,11 @@ class Gelu(Unary):
         "reciprocal",
         "sin",
         "cos",
+        "log1p",
+        "expm1",
+        "exp2",
+        "log2",
+        "error-function",
     )
     function: str = "erf"
 
@@ -319,19 +339,19 @@ class Binary(Instruction):
 
 @dataclass(frozen=True, kw_only=True)
 class ElementwiseAdd(Binary):
-    """Sums and what the adder gives besides."""
+    """Sums and what the adder gives besides; comparisons give 1 or 0."""
 
     OPCODE = "ELEMENTWISE_ADD"
-    FUNCTIONS = ("add", "subtract", "maximum", "minimum")
+    FUNCTIONS = ("add", "subtract", "maximum", "minimum", "equal", "greater", "greater-equal")
     function: str = "add"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElementwiseMul(Binary):
-    """Products and quotients."""
+    """Products and quotients; `keep` gives a where b is not 0, and 0 elsewhere, whatever a is."""
 
     OPCODE = "ELEMENTWISE_MUL"
-    FUNCTIONS = ("multiply", "divide")
+    FUNCTIONS = ("multiply", "divide", "keep")
     function: str = "multiply"
 
 
