@@ -49,6 +49,14 @@ class Machine:
     """Whether units run at the same time (double buffering)."""
     source: str
     """Where the rates come from."""
+    hertz: float | None = None
+    """Clock; None where cycles stand for no time."""
+    fixed_seconds: float = 0.0
+    """What every inference takes besides its cycles."""
+
+    def milliseconds(self, cycles: int) -> float | None:
+        """Estimated latency of an inference of so many cycles; None without a clock."""
+        return None if self.hertz is None else 1e3 * (self.fixed_seconds + cycles / self.hertz)
 
 
 def _weights_alone(tensor: Tensor, elements: int) -> float:
