@@ -39,6 +39,7 @@ def dump_program(program: Program) -> str:
         "symbols": {str(size): letter for size, letter in program.symbols.items()},
         "tensors": [
             {"name": t.name, "shape": list(t.shape), "dtype": t.dtype, "role": t.role.value}
+            | ({"bits": t.bits} if t.bits else {})
             for t in program.tensors.values()
         ],
         "instructions": [
@@ -80,9 +81,9 @@ def parse_program(text: str, *, origin: str = "the program") -> Program:
 
 
 def _tensor(entry: Mapping[str, Any]) -> Tensor:
-    if set(entry) != {"name", "shape", "dtype", "role"} or not isinstance(entry["name"], str):
+    if set(entry) - {"bits"} != {"name", "shape", "dtype", "role"} or not isinstance(entry["name"], str):
         raise InputError(f"a tensor has the fields {', '.join(sorted(entry))}: compile the program again.")
-    return Tensor(entry["name"], tuple(entry["shape"]), entry["dtype"], Role(entry["role"]))
+    return Tensor(entry["name"], tuple(entry["shape"]), entry["dtype"], Role(entry["role"]), entry.get("bits", 0))
 
 
 def _instruction(entry: Mapping[str, Any]) -> Instruction:
@@ -119,9 +120,14 @@ def print_program(program: Program, *, cycles: int | None = None, peak: int | No
 def _line(program: Program, i: Instruction, producer: Mapping[str, str]) -> str:
     out = _shown(program, i.out)
     if isinstance(i, LoadTile):
-        return f"LOAD_TILE {_boxed(program, i.source, i.ranges)} → VTCM {i.out}"
+        place = "VTCM " if program.tensors[i.source].space == Space.VTCM else ""
+        return f"LOAD_TILE {place}{_boxed(program, i.source, i.ranges)} → VTCM {i.out}" + (
+            " (in place)" if place else ""
+        )
     if isinstance(i, StoreTile):
-        return f"STORE_TILE {i.source} → DRAM {_boxed(program, i.out, i.ranges)}"
+        kept = program.tensors[i.out].space == Space.VTCM
+        target = f"{'VTCM' if kept else 'DRAM'} {_boxed(program, i.out, i.ranges)}"
+        return f"STORE_TILE {i.source} → {target}" + (" (in place)" if kept else "")
     if isinstance(i, MatMul):
         more = "".join(f" + {name}" for name in (i.bias, i.accumulate) if name)
         turned = "ᵀ" if i.transpose_b else ""

@@ -35,7 +35,7 @@ def execute(
     for tensor in program.tensors.values():
         if tensor.role in (Role.INPUT, Role.WEIGHT):
             memory[tensor.name] = _argument(tensor, arguments)
-        elif tensor.role in (Role.OUTPUT, Role.INTERMEDIATE):
+        elif tensor.role in (Role.OUTPUT, Role.INTERMEDIATE, Role.RESIDENT):
             memory[tensor.name] = torch.empty(tensor.shape, dtype=storage(tensor.dtype))
     for instruction in program.instructions:
         step(program, instruction, memory)

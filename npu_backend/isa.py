@@ -53,7 +53,7 @@ class Instruction:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadTile(Instruction):
-    """Copies the box `ranges` of a DRAM tensor into a tile."""
+    """Copies the box `ranges` of a DRAM tensor into a tile. Of a tile or resident in VTCM, it names the box where it lies."""
 
     OPCODE = "LOAD_TILE"
     OPERANDS = ("source",)
@@ -68,7 +68,7 @@ class LoadTile(Instruction):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreTile(Instruction):
-    """Copies a tile into the box `ranges` of a DRAM tensor."""
+    """Copies a tile into the box `ranges` of a DRAM tensor. Into a resident in VTCM, it says where the tile was written."""
 
     OPCODE = "STORE_TILE"
     OPERANDS = ("source",)

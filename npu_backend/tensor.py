@@ -43,28 +43,39 @@ class Role(StrEnum):
     WEIGHT = "weight"
     OUTPUT = "output"
     INTERMEDIATE = "intermediate"
+    RESIDENT = "resident"
+    """An intermediate that stays in VTCM: tiles are written into boxes of it, and read as boxes of it, in place."""
     TILE = "tile"
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An operand. Tiles lie in VTCM and are written by one instruction; the others lie in DRAM."""
+    """An operand. Tiles lie in VTCM and are written by one instruction; residents lie there too; the others in DRAM."""
 
     name: str
     shape: Shape
     dtype: str
     role: Role
+    bits: int = 0
+    """Storage of an element under a precision policy; 0: what the dtype takes."""
 
     def __post_init__(self) -> None:
         if self.dtype not in BITS:
             raise InputError(f"tensor {self.name}: there is no dtype {self.dtype!r}; choose from {', '.join(BITS)}.")
         if any(not isinstance(size, int) or size < 0 for size in self.shape):
             raise InputError(f"tensor {self.name}: the shape {self.shape} has a size that is no count.")
+        if not isinstance(self.bits, int) or not 0 <= self.bits <= 64:
+            raise InputError(f"tensor {self.name}: {self.bits!r} bits is no storage of an element: give 0 to 64.")
 
     @property
     def space(self) -> Space:
-        """VTCM for tiles, DRAM for all others."""
-        return Space.VTCM if self.role == Role.TILE else Space.DRAM
+        """VTCM for tiles and residents, DRAM for all others."""
+        return Space.VTCM if self.role in (Role.TILE, Role.RESIDENT) else Space.DRAM
+
+    @property
+    def element_bits(self) -> int:
+        """Storage of one element."""
+        return self.bits or BITS[self.dtype]
 
     @property
     def elements(self) -> int:
@@ -74,7 +85,24 @@ class Tensor:
     @property
     def bytes(self) -> int:
         """Storage, rounded up to whole bytes."""
-        return -(-self.elements * BITS[self.dtype] // 8)
+        return -(-self.elements * self.element_bits // 8)
 
 
 Tensors = Mapping[str, Tensor]
+Box = tuple[Range, ...]
+"""A range along each axis."""
+
+
+def whole(tensor: Tensor) -> Box:
+    """The box of all of a tensor."""
+    return tuple((0, size) for size in tensor.shape)
+
+
+def volume(box: Box) -> int:
+    """Elements of a box."""
+    return math.prod(stop - start for start, stop in box)
+
+
+def box_bytes(box: Box, tensor: Tensor) -> int:
+    """Storage of a box of a tensor."""
+    return -(-volume(box) * tensor.element_bits // 8)

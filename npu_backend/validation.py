@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from assay.baselines.errors import InputError
 from assay.npu_backend.codegen import Program
+from assay.npu_backend.coverage import Coverage
 from assay.npu_backend.isa import Instruction, LoadTile, StoreTile
-from assay.npu_backend.tensor import Range, Role, Space, Tensor
+from assay.npu_backend.liveness import Liveness, in_place, liveness
+from assay.npu_backend.tensor import Box, Role, Space, Tensor, Tensors, box_bytes
 
 VTCM_BYTES = 8 << 20
 """VTCM of Hexagon V75 (ExecuTorch's qc_schema.py)."""
 
-Box = tuple[Range, ...]
+_STORED = (Role.OUTPUT, Role.INTERMEDIATE, Role.RESIDENT)
+"""Tensors that the program itself writes, box by box."""
 
 
 @dataclass
@@ -22,17 +24,21 @@ class _State:
     """Tiles that have been written."""
     last_read: dict[str, int] = field(default_factory=dict)
     """Tensor -> index of the last instruction that reads it."""
-    stored: dict[str, list[Box]] = field(default_factory=dict)
-    """DRAM tensor -> boxes that have been stored."""
+    stored: dict[str, Coverage] = field(default_factory=dict)
+    """Tensor -> boxes that have been stored."""
+    storage: dict[str, int] = field(default_factory=dict)
+    """Tile -> bytes of the storage that it was written in."""
+    placed: dict[str, str] = field(default_factory=dict)
+    """Tile that lies in another tensor's storage -> that tensor."""
 
 
-def validate(program: Program, *, capacity: int = VTCM_BYTES) -> None:
-    """Raises `InputError` for the first fault, naming the instruction and what is wrong.
+def validate(program: Program, *, capacity: int = VTCM_BYTES) -> Liveness:
+    """Raises `InputError` for the first fault, naming the instruction and what is wrong; gives the storage over time.
 
     Faults: an unknown, undefined or twice defined tensor; operands of wrong shape, dtype or place (computation reads and
-    writes tiles alone); a range outside its tensor; a load of what has not been stored; stores that overlap; a
-    fused instruction that does not follow its producer; an output that is not stored whole; more live tiles than
-    `capacity` bytes.
+    writes tiles alone); a range outside its tensor; a load of what has not been stored; stores that overlap; a tile that
+    is to lie in two places of VTCM; a fused instruction that does not follow its producer; an output or a resident that
+    is not stored whole; more live bytes than `capacity`.
     """
     state = _State()
     for place, instruction in enumerate(program.instructions):
@@ -40,88 +46,81 @@ def validate(program: Program, *, capacity: int = VTCM_BYTES) -> None:
     for place, instruction in enumerate(program.instructions):
         _check(program, place, instruction, state)
     for tensor in program.tensors.values():
-        if tensor.role == Role.OUTPUT and _volume(state.stored.get(tensor.name, [])) != tensor.elements:
+        stored = state.stored.get(tensor.name)
+        if tensor.role in (Role.OUTPUT, Role.RESIDENT) and (stored.elements if stored else 0) != tensor.elements:
             raise InputError(
-                f"output {tensor.name} is not stored whole: add the STORE_TILE instructions that are missing."
+                f"{tensor.role.value} {tensor.name} is not stored whole: add the STORE_TILE instructions that are missing."
             )
         if tensor.role == Role.TILE and tensor.name not in state.written:
             raise InputError(f"tile {tensor.name} is declared and never written: remove it.")
-    peak = vtcm_peak(program)
+    found = liveness(program)
+    peak = max(found.live, default=0)
     if peak > capacity:
         raise InputError(f"live tiles take {peak:,} bytes of VTCM, which has {capacity:,}: choose smaller tiles.")
+    return found
 
 
 def vtcm_peak(program: Program) -> int:
     """Largest sum of live tiles in bytes.
 
-    A tile lives from the instruction that writes it to the last one that reads it. A fused instruction works in place:
-    its output takes over the storage of what it reads first.
+    A tile lives from the instruction that writes it to the last one that reads it, a resident tensor from the first tile
+    in it to the last read of it. A fused instruction works in place: its output takes over the storage of what it reads
+    first.
     """
     return max(vtcm_over_time(program), default=0)
 
 
 def vtcm_over_time(program: Program) -> list[int]:
     """Live bytes of VTCM while each instruction runs."""
-    home: dict[str, str] = {}
-    last: dict[str, int] = {}
-    for place, instruction in enumerate(program.instructions):
-        tensors = [*instruction.reads(), instruction.out]
-        if instruction.fused:
-            home[instruction.out] = home.get(instruction.reads()[0], instruction.reads()[0])
-        for name in tensors:
-            if program.tensors[name].space == Space.VTCM:
-                last[home.get(name, name)] = place
-    live: dict[str, int] = {}
-    found = []
-    for place, instruction in enumerate(program.instructions):
-        for name in (*instruction.reads(), instruction.out):
-            owner = home.get(name, name)
-            if program.tensors[owner].space == Space.VTCM:
-                live[owner] = program.tensors[owner].bytes
-        found.append(sum(live.values()))
-        live = {name: size for name, size in live.items() if last[name] > place}
-    return found
+    return liveness(program).live
 
 
 def _check(program: Program, place: int, instruction: Instruction, state: _State) -> None:
     where = f"instruction {place} ({instruction.OPCODE})"
-    for name in (*instruction.reads(), instruction.out):
-        if name not in program.tensors:
-            raise InputError(f"{where} names the tensor {name!r}, which the program does not declare.")
     tensors = program.tensors
+    for name in (*instruction.reads(), instruction.out):
+        if name not in tensors:
+            raise InputError(f"{where} names the tensor {name!r}, which the program does not declare.")
     out = tensors[instruction.out]
     for name in instruction.reads():
         _check_read(where, instruction, tensors[name], state)
     if isinstance(instruction, StoreTile):
-        if out.role not in (Role.OUTPUT, Role.INTERMEDIATE):
+        if out.role not in _STORED:
             raise InputError(f"{where} stores into {out.name}, which is {out.role.value}: store into an output.")
     elif out.role != Role.TILE:
-        raise InputError(f"{where} writes {out.name} in DRAM: write a tile and store it.")
+        raise InputError(f"{where} writes {out.name}, which is {out.role.value}: write a tile and store it.")
     shape, dtype = instruction.result(tensors)
     if (shape, dtype) != (out.shape, out.dtype):
         raise InputError(f"{where} gives {shape} {dtype}, but {out.name} is declared as {out.shape} {out.dtype}.")
+    if isinstance(instruction, LoadTile | StoreTile) and out.element_bits != tensors[instruction.source].element_bits:
+        raise InputError(
+            f"{where} copies elements of {tensors[instruction.source].element_bits} bits into {out.name}, "
+            f"which has {out.element_bits}: a copy changes no storage."
+        )
     if isinstance(instruction, StoreTile):
-        _store(where, out, instruction.ranges, state)
+        _store(where, instruction, tensors, state)
         return
     if out.name in state.written:
         raise InputError(f"{where} writes {out.name} a second time: every tile is written once.")
     state.written.add(out.name)
+    state.storage[out.name] = out.bytes
     if instruction.fused:
         _check_fused(where, program, place, instruction, state)
+    elif isinstance(instruction, LoadTile) and in_place(instruction, tensors):
+        state.placed[out.name] = instruction.source
 
 
 def _check_read(where: str, instruction: Instruction, tensor: Tensor, state: _State) -> None:
     if isinstance(instruction, LoadTile):
-        if tensor.space != Space.DRAM:
-            raise InputError(f"{where} loads {tensor.name}, which is a tile already.")
-        if tensor.role in (Role.OUTPUT, Role.INTERMEDIATE):
-            boxes = state.stored.get(tensor.name, [])
-            covered = sum(_overlap(box, instruction.ranges) for box in boxes)
-            if covered != _volume([instruction.ranges]):
+        if tensor.role in _STORED:
+            stored = state.stored.get(tensor.name)
+            if stored is None or not (stored.elements == tensor.elements or stored.covers(instruction.ranges)):
                 raise InputError(f"{where} loads a part of {tensor.name} that has not been stored.")
+        elif tensor.role == Role.TILE and tensor.name not in state.written:
+            raise InputError(f"{where} loads a part of the tile {tensor.name} before it is written.")
         return
-    if tensor.space != Space.VTCM:
-        raise InputError(f"{where} reads {tensor.name} in DRAM: load a tile of it first.")
+    if tensor.role != Role.TILE:
+        raise InputError(f"{where} reads {tensor.name}, which is {tensor.role.value}: load a tile of it first.")
     if tensor.name not in state.written:
         raise InputError(f"{where} reads the tile {tensor.name} before it is written.")
 
@@ -129,7 +128,7 @@ def _check_read(where: str, instruction: Instruction, tensor: Tensor, state: _St
 def _check_fused(where: str, program: Program, place: int, instruction: Instruction, state: _State) -> None:
     first = instruction.reads()[0] if instruction.reads() else None
     before = program.instructions[place - 1] if place else None
-    if before is None or before.out != first or isinstance(before, LoadTile):
+    if before is None or before.out != first or isinstance(before, LoadTile) or isinstance(instruction, LoadTile):
         raise InputError(f"{where} is fused, but does not follow the computation of what it reads first.")
     kept = program.tensors[before.out]
     if program.tensors[instruction.out].bytes > kept.bytes:
@@ -138,19 +137,24 @@ def _check_fused(where: str, program: Program, place: int, instruction: Instruct
         )
     if state.last_read[before.out] != place or instruction.reads().count(before.out) > 1:
         raise InputError(f"{where} is fused and works in place, but {before.out} is read again.")
+    state.storage[instruction.out] = state.storage[before.out]
 
 
-def _store(where: str, out: Tensor, box: Box, state: _State) -> None:
-    boxes = state.stored.setdefault(out.name, [])
-    if any(_overlap(box, other) for other in boxes):
+def _store(where: str, instruction: StoreTile, tensors: Tensors, state: _State) -> None:
+    out, box = tensors[instruction.out], instruction.ranges
+    if not state.stored.setdefault(out.name, Coverage()).add(box):
         raise InputError(f"{where} stores a part of {out.name} a second time.")
-    boxes.append(box)
+    if out.space == Space.VTCM:
+        _place(where, instruction.source, out, box, state)
 
 
-def _volume(boxes: list[Box]) -> int:
-    return sum(math.prod(stop - start for start, stop in box) for box in boxes)
-
-
-def _overlap(a: Box, b: Box) -> int:
-    """Elements that two boxes share."""
-    return math.prod(max(0, min(p[1], q[1]) - max(p[0], q[0])) for p, q in zip(a, b, strict=True))
+def _place(where: str, tile: str, out: Tensor, box: Box, state: _State) -> None:
+    """A tile becomes a box of a resident: it must lie nowhere else and need no more room."""
+    if tile in state.placed:
+        raise InputError(f"{where} keeps {tile} in {out.name}, but it lies in {state.placed[tile]}: compute a copy.")
+    if state.storage[tile] > box_bytes(box, out):
+        raise InputError(
+            f"{where} keeps {tile} in {out.name}, but it was computed in {state.storage[tile]} bytes: "
+            f"the box has {box_bytes(box, out)}."
+        )
+    state.placed[tile] = out.name
