@@ -47,7 +47,7 @@ format: $(READY) ## Format the code.
 	$(BIN)/ruff format .
 
 golden: $(READY) ## Rewrite the golden comments and replies after a deliberate change.
-	ASSAY_GOLDEN=write $(BIN)/python -m pytest tests/unit/bot/test_golden.py tests/unit/slash tests/unit/milestones tests/unit/npu/test_lowering_docs.py tests/unit/audits tests/unit/kernels/test_golden.py
+	ASSAY_GOLDEN=write $(BIN)/python -m pytest tests/unit/bot/test_golden.py tests/unit/slash tests/unit/milestones tests/unit/npu/test_lowering_docs.py tests/unit/npu/test_golden.py tests/unit/audits tests/unit/kernels/test_golden.py
 
 fuzz: $(READY) ## Fuzz the slash commands for FUZZ_SECONDS (60), with atheris, which is installed beside the environment.
 	test -d $(OUT)/fuzz/atheris || $(BIN)/python -m pip install --quiet --no-deps --target $(OUT)/fuzz atheris==3.0.0

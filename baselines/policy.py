@@ -20,6 +20,7 @@ SMALLEST_ALPHA = 1e-9
 
 Points = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
+Rise = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 class Setting(BaseModel):
@@ -91,6 +92,46 @@ class Speed(Setting):
     )
 
 
+class ModelLimits(Setting):
+    """Limits of a compiled model; what is left out is inherited, or not asked."""
+
+    cycles: Rise | None = Field(None, description="Rise of cycles in percent over which the gate blocks.")
+    dram: Rise | None = Field(None, description="Rise of DRAM traffic in percent over which the gate blocks.")
+    vtcm: Rise | None = Field(None, description="Rise of the VTCM peak in percent over which the gate blocks.")
+    max_cycles: Annotated[int, Field(ge=0)] | None = Field(None, description="Budget of cycles.")
+    max_latency_ms: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Budget of estimated latency, in ms; for machines with a clock."
+    )
+    max_dram_bytes: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="Budget of DRAM traffic, read and written together, in bytes."
+    )
+    max_vtcm_bytes: Annotated[int, Field(ge=0)] | None = Field(None, description="Budget of the VTCM peak, in bytes.")
+    min_share: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None, description="Least share of multiply-accumulates on the NPU, as a proportion."
+    )
+    fallbacks: Literal["block", "report"] | None = Field(
+        None, description="Whether an operator that newly runs on the host blocks."
+    )
+    allowed: Annotated[list[Pattern], Field(max_length=1000)] | None = Field(
+        None, description="Operators that may run on the host, as names or patterns such as aten.max_pool2d*."
+    )
+
+
+class Npu(ModelLimits):
+    """Limits of compiled models; counts are exact, so that there is no significance to ask for."""
+
+    cycles: Rise | None = Field(1.0, description="Rise of cycles in percent over which the gate blocks.")
+    fallbacks: Literal["block", "report"] | None = Field(
+        "block", description="Whether an operator that newly runs on the host blocks."
+    )
+    on_compiler_change: Literal["advise", "judge"] = Field(
+        "advise", description="`judge` lets a difference block although another compiler made the baseline."
+    )
+    models: Annotated[dict[Pattern, ModelLimits], Field(max_length=1000)] = Field(
+        default_factory=dict, description="Limits by model name or pattern; later entries win."
+    )
+
+
 class Accepted(Setting):
     """A regression that somebody accepted on purpose, until a day."""
 
@@ -113,6 +154,7 @@ class Policy(Setting):
     margin: Annotated[float, Field(gt=0, le=100)] = Field(1.0, description="Equivalence margin in points of accuracy.")
     perplexity: Perplexity = Field(default_factory=lambda: Perplexity(), description="Limits of perplexity tasks.")
     speed: Speed = Field(default_factory=lambda: Speed(), description="Limits of kernels' times.")
+    npu: Npu = Field(default_factory=lambda: Npu(), description="Limits and budgets of compiled models.")
     on_inconclusive: Literal["pass", "block"] = Field(
         "pass", description="`block` makes an inconclusive gate exit 1 and ask for action."
     )
@@ -240,6 +282,15 @@ def speed_limits(policy: Policy, case: str, registered: float) -> TaskLimits:
             margin = limits.margin if limits.margin is not None else margin
             threshold = limits.threshold if limits.threshold is not None else threshold
     return _resolved(case, threshold if threshold is not None else margin, margin)
+
+
+def model_limits(policy: Policy, model: str) -> ModelLimits:
+    """Limits of a compiled model: those of `npu`, then each matching entry of `npu.models` in order."""
+    whole = {name: getattr(policy.npu, name) for name in ModelLimits.model_fields}
+    for pattern, limits in policy.npu.models.items():
+        if matches(model, [pattern]):
+            whole |= {name: value for name in whole if (value := getattr(limits, name)) is not None}
+    return ModelLimits(**whole)
 
 
 def pool_limits(policy: Policy, group: Group) -> TaskLimits:

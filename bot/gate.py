@@ -21,6 +21,9 @@ from assay.bot.standing import standing
 from assay.bot.text import shown, signed, unmarked
 
 DEFAULT_POLICY = Path(".github/assay.yml")
+STYLES = {"regressed": "red", "improved": "green", "inconclusive": "yellow"}
+EXACT = frozenset({"count", "fallback", "budget", "compiles", "unstable"})
+"""Scales that are counted exactly: no interval, no p; several of them for each task, so that the metric is shown too."""
 
 
 def configuration_at(policy: Path | None) -> Configuration:
@@ -113,10 +116,17 @@ def print_table(result: Result) -> None:
     from rich.text import Text
 
     for f in result.comparison.findings:
-        percent, digits = ("%", 2) if f.scale in ("loglik", "speed") else ("", 1)
+        percent, digits = ("%", 2) if f.scale in ("loglik", "speed", "count") else ("", 1)
         unit = " µs" if f.scale == "speed" else ""
         change, low, high = (signed(100 * value, digits) for value in (f.change, f.low, f.high))
-        name = "all pooled" if f.pooled else shown(f.task, 50)
+        name = (
+            "all pooled" if f.pooled else shown(f.name if f.scale in EXACT else f.task, 90 if f.scale in EXACT else 50)
+        )
+        if f.scale in EXACT:
+            words = Text(section.verdict_words(f), style=STYLES.get(f.state.value, ""))
+            moved = f"{change}%" if f.scale == "count" else "–"
+            table.add_row(Text(name), "–", _exact(f.base), _exact(f.head), moved, "–", "–", words)
+            continue
         counted = f.scale not in ("contract", "refused")  # what holds or fails has no change, no interval and no p
         table.add_row(
             Text(name if f.group == "all" or not f.pooled else f"{shown(f.group, 30)}: {name}"),
@@ -128,7 +138,7 @@ def print_table(result: Result) -> None:
             f"{f.p:.2g}" if counted else "–",
             Text(
                 section.verdict_words(f),
-                style={"regressed": "red", "improved": "green", "inconclusive": "yellow"}.get(f.state.value, ""),
+                style=STYLES.get(f.state.value, ""),
             ),
         )
     for column in table.columns:
@@ -141,3 +151,8 @@ def print_table(result: Result) -> None:
         console.print(shown(unmarked(remark), 400), markup=False)
     for warning in result.comparison.warnings:
         console.print(f"note: {shown(warning)}", style="yellow", markup=False)
+
+
+def _exact(value: float) -> str:
+    """A count in full; what is no whole number to six digits."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:.6g}"

@@ -132,6 +132,23 @@ class Flip:
 
 
 @dataclass(frozen=True)
+class PartChange:
+    """A part of what was measured (a layer, an operator on the host) that changed, came or went."""
+
+    task: str
+    part: str
+    kind: str
+    """`layer` or `host`."""
+    base: float | None
+    """Cycles of a layer, or how often an operator runs on the host; None where the side has no such part."""
+    head: float | None
+    base_bytes: float | None = None
+    """DRAM traffic of a layer."""
+    head_bytes: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Head against base under a policy."""
 
@@ -153,6 +170,10 @@ class Comparison:
     hypotheses: dict[str, int] = field(default_factory=dict)
     """Holm family -> its size. A family is named like its group, with the scale where a group has several."""
     growing: bool = False
+    parts: Sequence[PartChange] = ()
+    """Parts that changed, the largest change first, at most `MAX_PARTS`."""
+    parts_changed: int = 0
+    """All of them."""
     facts: Sequence[str] = ()
     """More on how it was compared, one phrase each, in our own words."""
 
@@ -162,6 +183,7 @@ class Comparison:
 
 
 MAX_FLIPS = 200
+MAX_PARTS = 1000
 
 
 def over(drop: float, threshold: float) -> bool:
