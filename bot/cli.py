@@ -17,6 +17,7 @@ from assay.baselines.errors import AssayError
 COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("assay.quant.cli:evaluate", "Measure a checkpoint's accuracy and write evidence."),
     "bench": ("assay.kernels.cli:bench", "Time kernels of two checkouts in turns and write evidence."),
+    "compile": ("assay.npu_backend.cli:compile_", "Compile models for the NPU, simulate them and write evidence."),
     "gate": ("assay.bot.commands.gate:gate", "Compare head with base and set the exit code."),
     "comment": ("assay.bot.commands.comment:comment", "Answer on the pull request that a workflow run measured."),
     "command": ("assay.bot.commands.command:command", "Answer slash commands, and check one before it runs."),

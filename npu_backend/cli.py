@@ -1,0 +1,254 @@
+"""`assay compile`: what models compile to on the NPU, what that costs, and evidence of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assay.baselines.errors import InputError
+
+if TYPE_CHECKING:
+    from assay.npu_backend.compilation import Checkout, Model, Request
+
+EXAMPLES = """
+A declaration is a module-level value of FILE; docs/compile.md explains each field:
+
+\b
+  from assay.npu_backend.declaration import Declaration
+  small = Declaration("small", model=lambda: torch.nn.Linear(512, 512), inputs=lambda: torch.randn(8, 512))
+
+\b
+Examples:
+  # what a model costs; nothing is written
+  assay compile models.py:small
+  assay compile --torchvision mobilenet_v3_small
+
+\b
+  # this working tree against main, with programs, pictures, traces and evidence
+  assay compile models.py --base main --out build/npu
+  assay gate --base build/npu/evidence.base --head build/npu/evidence
+
+\b
+  # what would be lost without a pass; what runs on the host as an error
+  assay compile models.py --without batch-norm --strict
+
+Exit codes: 0 compiled (assay gate judges what), 2 bad input or nothing that compiles, 3 a process ended or was too slow.
+"""
+
+
+@click.command("compile", epilog=EXAMPLES)
+@click.argument("file", required=False, metavar="[FILE[:NAME]]")
+@click.option(
+    "--torchvision", multiple=True, metavar="NAME", help="A model of torchvision instead of FILE; repeatable."
+)
+@click.option(
+    "--hf", multiple=True, metavar="DIR", help="A Hugging Face configuration: a folder with config.json, or a hub name."
+)
+@click.option("--model", "models", multiple=True, metavar="NAMES", help="Only these models of FILE, by comma.")
+@click.option(
+    "--base",
+    metavar="DIR|REV",
+    help="What the head is compared with: a checkout, or a revision, whose merge base is taken.",
+)
+@click.option(
+    "--head",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    default=Path(),
+    help="The checkout that is proposed [default: the current folder].",
+)
+@click.option("--machine", default="spec", show_default=True, help="The machine that is simulated, by name.")
+@click.option(
+    "--vtcm", type=click.FloatRange(0, 1024, min_open=True), metavar="MIB", help="Another size of VTCM, in MiB."
+)
+@click.option(
+    "--dtype", default="float32", show_default=True, help="Of --torchvision and --hf: float32, float16, bfloat16."
+)
+@click.option("--training", is_flag=True, help="Compile forward and backward of --torchvision and --hf.")
+@click.option("--strict", is_flag=True, help="An operator that would run on the host is an error.")
+@click.option("--without", multiple=True, metavar="PASSES", help="Fusion passes that are off, by comma.")
+@click.option(
+    "--once", is_flag=True, help="Compile once: faster, and nobody sees whether two compilations are the same."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(1), default=900.0, show_default=True, help="Seconds that one checkout may take."
+)
+@click.option("--commit", help="Commit of the head [default: ASSAY_HEAD_SHA, else git rev-parse HEAD].")
+@click.option("--run-id", type=int, envvar="GITHUB_RUN_ID", help="Workflow run [default: GITHUB_RUN_ID].")
+@click.option(
+    "--attempt", type=int, envvar="GITHUB_RUN_ATTEMPT", help="Attempt of the run [default: GITHUB_RUN_ATTEMPT]."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the report: programs, listings, traces, pictures, summary.json, report.html, and the evidence.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
+def compile_(**options: Any) -> None:
+    """Compile the models that FILE declares for the NPU, simulate them, and say what they cost, layer by layer.
+
+    The models are made and compiled in processes of their own, twice each: a model whose two programs differ has no verdict.
+    With --base both checkouts are compiled by the same compiler.
+    """
+    from assay.baselines.checkout import base_folder, head_commit
+    from assay.npu_backend.compilation import compile_checkout
+    from assay.npu_backend.report import check_folder
+
+    _require("torch")
+    head: Path = options["head"].resolve()
+    request = _request(options, head)
+    out: Path | None = options["out"]
+    if out is not None:
+        check_folder(out)
+    commit = head_commit(options["commit"], head)
+    with tempfile.TemporaryDirectory(prefix="assay-compile-") as folder:
+        scratch = Path(folder)
+        base: Checkout | None = None
+        base_commit = None
+        if options["base"] is not None:
+            root, base_commit = base_folder(options["base"], head, scratch)
+            base = _base(request, root, scratch)
+        found = compile_checkout(request, head, scratch, side="head", told=_tell)
+        _nothing(found.models, base)
+        if out is not None:
+            _write(request, found, base, {"head": commit, "base": base_commit}, options, out)
+        _show(request, found, base, out, as_json=options["as_json"])
+
+
+def _request(options: dict[str, Any], head: Path) -> Request:
+    from dataclasses import replace
+
+    from assay.baselines.checkout import relative_file
+    from assay.npu_backend.compilation import Request
+    from assay.npu_backend.declaration import DTYPES
+    from assay.npu_backend.simulator import preset
+
+    file, names = _file(options["file"], _words(options["models"]))
+    if (file is None) == (not options["torchvision"] and not options["hf"]):
+        raise InputError(
+            "give FILE, or --torchvision, or --hf: one of them says what to compile (see `assay compile --help`)."
+        )
+    if names and file is None:
+        raise InputError("--model chooses among the models of FILE: leave it out, or give FILE.")
+    if file is not None and (options["training"] or options["dtype"] != "float32"):
+        raise InputError("a declaration of FILE says its own dtype and training: leave --dtype and --training out.")
+    if options["dtype"] not in DTYPES:
+        raise InputError(f"--dtype {options['dtype'][:40]} is none: choose from {', '.join(DTYPES)}.")
+    machine = preset(options["machine"])
+    if options["vtcm"] is not None:
+        machine = replace(machine, vtcm_bytes=int(options["vtcm"] * (1 << 20)))
+    return Request(
+        file=relative_file(file, head) if file is not None else None,
+        machine=machine,
+        names=names,
+        torchvision=tuple(dict.fromkeys(options["torchvision"])),
+        hugging_face=tuple(str(Path(n).resolve()) if Path(n).exists() else n for n in dict.fromkeys(options["hf"])),
+        dtype=options["dtype"],
+        training=options["training"],
+        strict=options["strict"],
+        without=_passes(_words(options["without"])),
+        timeout=options["timeout"],
+        twice=not options["once"],
+    )
+
+
+def _file(given: str | None, names: tuple[str, ...]) -> tuple[Path | None, tuple[str, ...]]:
+    """FILE or FILE:NAME as a path and names."""
+    if given is None:
+        return None, names
+    file, colon, name = given.rpartition(":")
+    if colon and file.endswith(".py"):
+        return Path(file), (*names, name) if name else names
+    return Path(given), names
+
+
+def _words(given: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word.strip() for part in given for word in part.split(",") if word.strip()))
+
+
+def _passes(names: tuple[str, ...]) -> tuple[str, ...]:
+    if names:
+        from assay.npu_backend.fusion import PASSES
+
+        known = [made.name for made in PASSES]
+        for name in names:
+            if name not in known:
+                raise InputError(f"there is no pass {name[:40]!r}: choose from {', '.join(known)}.")
+    return names
+
+
+def _base(request: Request, root: Path, scratch: Path) -> Checkout:
+    """The base's models; none where it has no such file yet, so that a new model is held to its budgets alone."""
+    from assay.npu_backend.compilation import Checkout, compile_checkout
+
+    if request.file is not None and not (root / request.file).is_file():
+        _tell(f"the base has no {request.file} yet: there is nothing to compare with")
+        return Checkout((), "")
+    return compile_checkout(request, root, scratch, side="base", optional=True, told=_tell)
+
+
+def _nothing(models: tuple[Model, ...], base: Checkout | None) -> None:
+    """Raises `InputError` when there is nothing to report: no model compiled, on either side."""
+    compiled = [m for m in (*models, *(base.models if base is not None else ())) if not m.failed]
+    if models and not compiled:
+        raise InputError(models[0].failed)
+
+
+def _write(
+    request: Request,
+    head: Checkout,
+    base: Checkout | None,
+    commits: dict[str, str | None],
+    options: dict[str, Any],
+    out: Path,
+) -> None:
+    from assay.npu_backend.evidence import records
+    from assay.npu_backend.report import write_report
+
+    words = ["assay", "compile", *([request.file.as_posix()] if request.file is not None else [])]
+    for option in ("torchvision", "hf", "models", "without"):
+        words += [w for value in options[option] for w in (f"--{option.removesuffix('s')}", value)]
+    words += [w for name in ("machine", "vtcm") if options[name] is not None for w in (f"--{name}", f"{options[name]}")]
+    words += [f"--{name}" for name in ("training", "strict", "once") if options[name]]
+    made, beside = records(
+        request,
+        head,
+        base,
+        commits=commits,
+        command=f"{shlex.join(words)}{' --base BASE' if base is not None else ''} --out DIR"[:2000],
+        run_id=options["run_id"],
+        attempt=options["attempt"],
+    )
+    write_report(out, head.models, request.machine, made, beside)
+
+
+def _show(request: Request, head: Checkout, base: Checkout | None, out: Path | None, *, as_json: bool) -> None:
+    if as_json:
+        from assay.npu_backend.report import summary
+
+        document = summary(head.models, request.machine)
+        document["base"] = summary(base.models, request.machine)["models"] if base is not None else None
+        document["folder"] = str(out) if out is not None else None
+        click.echo(json.dumps(document, indent=1, allow_nan=False))
+        return
+    from assay.npu_backend.terminal import print_models
+
+    print_models(head.models, base.models if base is not None else None, request.machine, out)
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _require(*modules: str) -> None:
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            raise InputError(
+                f"assay compile needs {name}, which is not installed: pip install 'assay-ci[npu]' (in a clone of assay: '.[npu]')."
+            )

@@ -1,0 +1,248 @@
+"""The process that runs the user's code: it makes the models, compiles them, and writes down programs. It judges nothing.
+
+    python -P -m assay.npu_backend.worker REQUEST PROGRESS
+
+REQUEST is a JSON file, PROGRESS a descriptor that gets one line as each model begins. The answer goes to `result.json` in the
+folder that the request names, with one file for each program; costs are computed by whoever asked, from the programs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from assay.baselines.errors import InputError
+from assay.npu_backend import catalogue
+from assay.npu_backend.attribution import host_macs, source_of, sources_of
+from assay.npu_backend.codegen import dump_program
+from assay.npu_backend.declaration import Declaration, chosen, load, one_line
+from assay.npu_backend.partition import NpuPart, Plan
+from assay.npu_backend.process import RESULT
+from assay.npu_backend.register_backend import Compiled, Report, mock_npu
+
+Answer = dict[str, Any]
+
+
+def answer(request: Mapping[str, Any], told: Any) -> Answer:
+    """The answer to a request: every model's programs, or why it has none. Raises `InputError` for what declares no models."""
+    root = Path(request["root"]).resolve()
+    declarations = _declarations(request, root)
+    folder = Path(request["out"])
+    models = []
+    for place, declaration in enumerate(declarations.values()):
+        told(f"compiling {declaration.name} ({place + 1} of {len(declarations)})")
+        started = time.perf_counter()
+        described = {
+            "name": declaration.name,
+            "dtype": declaration.dtype,
+            "training": declaration.training,
+            "configuration": dict(declaration.configuration),
+        }
+        try:
+            found = _compile(declaration, request["options"], folder / f"model-{place}", root)
+        except InputError as error:
+            found = {"failed": str(error)[:600]}
+        models.append({**described, **found, "seconds": time.perf_counter() - started})
+    return {"models": models, "source": _source_digest(root) if request["file"] else ""}
+
+
+def _declarations(request: Mapping[str, Any], root: Path) -> dict[str, Declaration]:
+    found: dict[str, Declaration] = {}
+    if request["file"]:
+        file = root / request["file"]
+        found = load(file, root=root)
+        names = tuple(n for n in request["names"] if n in found or not request["optional"])
+        found = chosen(found, names, file.name) if names or not request["names"] else {}
+    for name in request["torchvision"]:
+        found[name] = catalogue.torchvision_model(name, dtype=request["dtype"], training=request["training"])
+    for name in request["hf"]:
+        made = catalogue.hugging_face_model(name, dtype=request["dtype"], training=request["training"])
+        found[made.name] = made
+    return found
+
+
+def _compile(declaration: Declaration, options: Mapping[str, Any], folder: Path, root: Path) -> Answer:
+    """Programs, layers and fallbacks of one model. Raises `InputError` with one line when it does not compile."""
+    report, warnings = Report(), list[str]()
+    torch.manual_seed(0)
+    dtype = getattr(torch, declaration.dtype)
+    try:
+        model = declaration.model()
+        if not isinstance(model, torch.nn.Module):
+            raise InputError(f"{declaration.name}: `model` made a {type(model).__name__}, not a torch.nn.Module.")
+        model = model.to(dtype).train(declaration.training)
+        args, kwargs = _arguments(declaration.inputs(), dtype)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{declaration.name}: making the model raised {one_line(error)}") from error
+    try:
+        _run(model, args, kwargs, {**options, "report": report}, fullgraph=True, training=declaration.training)
+    except torch._dynamo.exc.Unsupported as error:
+        report.graphs.clear()
+        _run(model, args, kwargs, {**options, "report": report}, fullgraph=False, training=declaration.training)
+        why = next(iter(str(error).strip().splitlines()), "")[:120]
+        warnings.append(f"the model has graph breaks ({why}): code that runs several times is counted once")
+    if not report.graphs:
+        raise InputError(
+            f"{declaration.name}: PyTorch found no graph to compile: the model computes nothing on tensors."
+        )
+    folder.mkdir(parents=True)
+    programs: list[Answer] = []
+    host: list[Answer] = []
+    for graph in report.graphs:
+        for made in graph.plans.values():
+            programs += _programs(graph, made, folder, len(programs), root)
+            host += _host(graph, made, root)
+    return {
+        "programs": programs,
+        "host": host,
+        "graphs": len(report.graphs),
+        "warnings": warnings,
+        "inputs": _shapes(args, kwargs),
+    }
+
+
+def _shapes(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """`1x3x224x224, mask 1x128 int64`: a floating dtype is the declaration's, so that it is left out."""
+
+    def shown(value: Any) -> str:
+        if not isinstance(value, torch.Tensor):
+            return repr(value)[:60]
+        size = "x".join(map(str, value.shape)) or "scalar"
+        return size if value.is_floating_point() else f"{size} {str(value.dtype).removeprefix('torch.')}"
+
+    return ", ".join([*(shown(v) for v in args), *(f"{name} {shown(v)}" for name, v in kwargs.items())])[:1000]
+
+
+def _arguments(made: Any, dtype: torch.dtype) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def cast(value: Any) -> Any:
+        floating = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.to(dtype) if floating else value
+
+    if isinstance(made, Mapping):
+        return (), {str(name): cast(value) for name, value in made.items()}
+    values = made if isinstance(made, tuple | list) else (made,)
+    return tuple(cast(value) for value in values), {}
+
+
+def _run(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    fullgraph: bool,
+    training: bool,
+) -> None:
+    """One call of the compiled model, so that every graph gets its plan. Raises `InputError` for what does not compile."""
+    torch._dynamo.reset()
+    # The fast path of attention layers is one operator that hides their products.
+    torch.backends.mha.set_fastpath_enabled(False)
+    compiled = torch.compile(model, backend=mock_npu, options=dict(options), dynamic=False, fullgraph=fullgraph)
+    try:
+        with torch.set_grad_enabled(training):
+            found = compiled(*args, **kwargs)
+        if training:
+            leaves = torch.utils._pytree.tree_leaves(found)
+            floats = [v for v in leaves if isinstance(v, torch.Tensor) and v.requires_grad]
+            if not floats:
+                raise InputError("no output depends on a parameter, so that there is no backward: compile inference.")
+            torch.stack([v.float().sum() for v in floats]).sum().backward()  # type: ignore[no-untyped-call]
+    except torch._dynamo.exc.Unsupported:
+        if fullgraph:
+            raise
+        raise InputError("PyTorch does not trace the model: make it compile with torch.compile first.") from None
+    except Exception as error:
+        told: BaseException | None = error
+        while told is not None and not isinstance(told, InputError):
+            told = getattr(told, "inner_exception", None) or told.__cause__
+        raise InputError(str(told) if told is not None else f"compiling it raised {one_line(error)}") from error
+
+
+def place_of(line: str, root: Path) -> str:
+    """A source line without what is peculiar to this machine: relative to the checkout, or to the installed packages."""
+    _, packages, inside = line.rpartition(f"site-packages{os.sep}")
+    return inside if packages else line.removeprefix(f"{root}{os.sep}")
+
+
+def _programs(graph: Compiled, made: Plan, folder: Path, first: int, root: Path) -> list[Answer]:
+    nodes = {node.name: node for node in graph.module.graph.nodes}
+    backward = any(n.op == "placeholder" and n.name.startswith("tangents") for n in graph.module.graph.nodes)
+    found: list[Answer] = []
+    for part in made.parts:
+        if not isinstance(part, NpuPart) or not part.program.instructions:
+            continue
+        sources = sources_of(part, nodes, backward=backward)
+        table = {source: number for number, source in enumerate(dict.fromkeys(sources))}
+        file = folder / f"program-{first + len(found)}.json"
+        file.write_text(dump_program(part.program))
+        found.append(
+            {
+                "file": f"{folder.name}/{file.name}",
+                "layers": [[s.path, s.op, place_of(s.line, root)] for s in table],
+                "of": [table[source] for source in sources],
+            }
+        )
+    return found
+
+
+def _host(graph: Compiled, made: Plan, root: Path) -> list[Answer]:
+    nodes = {node.name: node for node in graph.module.graph.nodes}
+    macs = host_macs(made, graph.module, made.fallbacks)
+    if made.whole_on_host:
+        return [
+            {"op": f.op, "why": f.why, "path": "", "line": f.line, "macs": sum(macs.values())} for f in made.fallbacks
+        ]
+    return [
+        {
+            "op": entry.op,
+            "why": entry.why,
+            "path": source_of(nodes[entry.node]).path if entry.node in nodes else "",
+            "line": place_of(entry.line, root),
+            "macs": macs.get(entry.node, 0),
+        }
+        for entry in made.fallbacks
+    ]
+
+
+def _source_digest(root: Path) -> str:
+    """Of every module of the checkout that is imported by now."""
+    files = set()
+    for module in list(sys.modules.values()):
+        place = getattr(module, "__file__", None)
+        if isinstance(place, str) and Path(place).resolve().is_relative_to(root):
+            files.add(Path(place).resolve())
+    kept = sorted(f for f in files if "site-packages" not in f.parts and f.is_file())
+    hasher = hashlib.sha256()
+    for file in kept:
+        hasher.update(
+            f"{file.relative_to(root).as_posix()}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode()
+        )
+    return f"sha256:{hasher.hexdigest()}"
+
+
+def main() -> None:
+    """Run the process."""
+    request = json.loads(Path(sys.argv[1]).read_text())
+    progress = int(sys.argv[2])
+    found: Answer
+    try:
+        found = answer(request, lambda line: os.write(progress, f"{line}\n".encode()))
+    except InputError as error:
+        found = {"error": str(error)[:1000]}
+    place = Path(request["out"]) / RESULT
+    place.with_suffix(".partial").write_text(json.dumps(found))
+    place.with_suffix(".partial").rename(place)
+
+
+if __name__ == "__main__":
+    main()
