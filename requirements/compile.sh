@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pin what pyproject.toml allows: bot.txt (with hashes, for the actions), quant.txt, kernels.txt and dev.txt.
+# Pin what pyproject.toml allows: bot.txt (with hashes, for the actions), quant.txt, kernels.txt, npu.txt and dev.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 uv=${UV:-.venv/bin/uv}
@@ -12,4 +12,5 @@ compile() {
 compile bot --universal --generate-hashes
 compile quant --extra quant
 compile kernels --extra kernels -c requirements/quant.txt
+compile npu --extra npu -c requirements/quant.txt
 compile dev --extra quant --extra dev

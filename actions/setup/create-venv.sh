@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Print the path of an `assay` command, after making an isolated environment for it when there is none yet.
 #
-# usage: create-venv.sh bot|quant|kernels [EXISTING_VENV]
+# usage: create-venv.sh bot|quant|kernels|npu [EXISTING_VENV]
 #
 # The environment lies outside the workspace, is keyed by what goes into it, and is never activated: nothing of it leaks
 # into later steps, and a repository that is measured cannot shadow it: Python runs with `-I`, for `-m` alone imports the
@@ -9,7 +9,7 @@
 # torch) nothing is installed. `bot` is installed by hash.
 set -euo pipefail
 
-profile=${1:?usage: create-venv.sh bot|quant|kernels [EXISTING_VENV]}
+profile=${1:?usage: create-venv.sh bot|quant|kernels|npu [EXISTING_VENV]}
 existing=${2:-}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 unset VIRTUAL_ENV PYTHONPATH PYTHONHOME
@@ -24,8 +24,8 @@ if [[ -n $existing ]]; then
 fi
 
 requirements=$here/requirements/$profile.txt
-if [[ $profile != bot && $profile != quant && $profile != kernels ]]; then
-  echo "assay: there is no profile '$profile': use bot, quant or kernels." >&2
+if [[ $profile != bot && $profile != quant && $profile != kernels && $profile != npu ]]; then
+  echo "assay: there is no profile '$profile': use bot, quant, kernels or npu." >&2
   exit 2
 fi
 python=${ASSAY_PYTHON:-python3}
