@@ -126,6 +126,15 @@ VERBS: tuple[Verb, ...] = (
         example="/assay bench softmax",
     ),
     Verb(
+        "compile",
+        "compile the head's models for the NPU beside main's",
+        (Argument("models", "models to compile, separated by commas", "word", read=names), _HEAD),
+        workflow="assay-compile.yml",
+        minutes=lambda *_: 5.0,
+        looks=STARTING,
+        example="/assay compile mobilenet",
+    ),
+    Verb(
         "profile",
         "profile the head on a device",
         (

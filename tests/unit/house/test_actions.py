@@ -19,6 +19,7 @@ ACTIONS = sorted((ROOT / "actions").glob("*/action.yml"))
 COMMANDS = {
     "evaluate": ["evaluate"],
     "bench-kernels": ["bench"],
+    "compile-npu": ["compile"],
     "gate": ["gate"],
     "comment": ["comment"],
     "publish-baseline": ["baseline", "publish"],
@@ -28,7 +29,7 @@ COMMANDS = {
     "drift": ["drift"],
     "prune": ["baseline", "prune"],
 }
-OWN = {"environment", "github-token", "artifact", "retention-days", "base-branch"}
+OWN = {"environment", "github-token", "artifact", "report-artifact", "retention-days", "base-branch"}
 """Inputs of the action itself: where assay is installed, the token, the upload, and `base: published`."""
 
 
@@ -60,7 +61,7 @@ def test_inputs_are_options(name: str) -> None:
     [run] = [s for s in steps if "run" in s]
     variables = {v for v in run["env"].values() if "inputs." in str(v)}
     for key in action["inputs"]:
-        if key not in {"artifact", "retention-days"}:
+        if key not in {"artifact", "report-artifact", "retention-days"}:
             assert any(f"inputs.{key} " in v or f"inputs.{key} }}}}" in v for v in variables), (
                 f"{name}: {key} reaches no step"
             )

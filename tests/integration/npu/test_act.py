@@ -1,0 +1,72 @@
+"""A pull request that makes a model wider and sends an operator to the host: the documented workflows under act."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.loopback import Loopback, events
+from tests.loopback.consumer import Consumer, names
+from tests.loopback.state import job_token
+
+NET = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(64, WIDTH), nn.Linear(WIDTH, 8)
+
+    def forward(self, x):
+        return self.down(ACTIVATION)
+"""
+MODELS = """
+import torch
+from net import Net  # each checkout its own
+from assay.npu_backend.declaration import Declaration
+
+net = Declaration("net", Net, lambda: torch.randn(4, 64))
+"""
+
+
+def test_wider_model_is_blocked(github: Loopback, tmp_path: Path) -> None:
+    consumer = Consumer(github, tmp_path)
+    workflow = consumer.clone / ".github" / "workflows" / "assay-npu.yml"
+    workflow.write_text(
+        workflow.read_text().replace("file: models.py", f"file: models.py\n          environment: {sys.prefix}")
+    )
+    (consumer.clone / "models.py").write_text(MODELS)
+    net = consumer.clone / "net.py"
+    net.write_text(NET.replace("WIDTH", "128").replace("ACTIVATION", "self.up(x).relu()"))
+    consumer.git("add", "-A")
+    consumer.git("commit", "-qm", "Declare a model")
+    base = consumer.git("rev-parse", "HEAD")
+    consumer.git("checkout", "-q", "-b", "wider")
+    net.write_text(NET.replace("WIDTH", "192").replace("ACTIVATION", "self.up(x).cumsum(1)"))
+    consumer.git("commit", "-qam", "Make it wider, and sum up")
+    consumer.git("checkout", "-q", "main")
+    consumer.repo.import_clone(consumer.clone)
+    number = consumer.repo.pull("wider", base="main")
+    run = consumer.repo.start_run(
+        consumer.repo.issues[number].head_sha,
+        branch="wider",
+        name="assay npu",
+        path=".github/workflows/assay-npu.yml",
+    )
+    consumer.report(run, "requested")
+    event = events.pull_request(consumer.github, consumer.repo, number)
+    ran = consumer._act("pull_request", event, "assay-npu.yml", run, job_token(contents="read"))
+    assert ran.exit_code == 0, ran.log
+    consumer.repo.finish_run(run, "success")
+    consumer.report(run)
+    comment = consumer.comment(number)
+    assert names([comment]) == ["## ✗ aten.cumsum.default fell back to the host on net, and slower on net"]
+    # On the machine `spec` a product takes (M + 1) K N cycles.
+    assert f"{5 * (64 * 128 + 128 * 8):,} → " in comment
+    assert "`aten.cumsum.default` on the host now, 1 time: there is no rule for it" in comment
+    assert f"against `{base[:12]}`" in comment
+    assert "| up addmm |" in comment
+    assert "Base and head by one compiler in one run" in comment
+    assert consumer.checks(number)[-1] == ("assay", "completed", "failure")
+    assert {a.name for a in consumer.repo.artifacts.values()} == {"assay-npu", "npu-report"}
