@@ -39,7 +39,7 @@ def dump_program(program: Program) -> str:
         "symbols": {str(size): letter for size, letter in program.symbols.items()},
         "tensors": [
             {"name": t.name, "shape": list(t.shape), "dtype": t.dtype, "role": t.role.value}
-            | ({"bits": t.bits} if t.bits else {})
+            | ({"storage": t.storage} if t.storage else {})
             for t in program.tensors.values()
         ],
         "instructions": [
@@ -81,9 +81,9 @@ def parse_program(text: str, *, origin: str = "the program") -> Program:
 
 
 def _tensor(entry: Mapping[str, Any]) -> Tensor:
-    if set(entry) - {"bits"} != {"name", "shape", "dtype", "role"} or not isinstance(entry["name"], str):
+    if set(entry) - {"storage"} != {"name", "shape", "dtype", "role"} or not isinstance(entry["name"], str):
         raise InputError(f"a tensor has the fields {', '.join(sorted(entry))}: compile the program again.")
-    return Tensor(entry["name"], tuple(entry["shape"]), entry["dtype"], Role(entry["role"]), entry.get("bits", 0))
+    return Tensor(entry["name"], tuple(entry["shape"]), entry["dtype"], Role(entry["role"]), entry.get("storage", ""))
 
 
 def _instruction(entry: Mapping[str, Any]) -> Instruction:

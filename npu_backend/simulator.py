@@ -9,16 +9,15 @@ work: it has no unit and no event.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from assay.baselines.errors import InputError
 from assay.npu_backend import isa
 from assay.npu_backend.codegen import Program
-from assay.npu_backend.liveness import Liveness, in_place
 from assay.npu_backend.machine import SPEC, Machine, Unit, cycles_of, macs_of, unit_of
-from assay.npu_backend.tensor import Role, Space
+from assay.npu_backend.tensor import Role
+from assay.npu_backend.timeline import Timeline
 from assay.npu_backend.validation import validate
 
 __all__ = [
@@ -94,34 +93,32 @@ class Cost:
 def simulate(program: Program, machine: Machine = SPEC) -> Cost:
     """Cost of a program. Raises `InputError` for one that does not validate under the machine's VTCM."""
     found = validate(program, capacity=machine.vtcm_bytes)
-    tensors = program.tensors
-    free, busy = dict.fromkeys(Unit, 0), dict.fromkeys(Unit, 0)
-    ready: dict[str, int] = {}
-    room = _Room(program, found, machine.vtcm_bytes)
+    tensors, code = program.tensors, program.instructions
+    timeline = Timeline(program, found)
+    order = {unit: number for number, unit in enumerate(Unit)}
+    units = [machine.unit_of(instruction) for instruction in code]
+    durations = [
+        0 if skipped else cycles_of(instruction, tensors, machine)
+        for instruction, skipped in zip(code, timeline.in_place, strict=True)
+    ]
+    starts, stops = timeline.run(
+        [order[unit] for unit in units], durations, 0, capacity=machine.vtcm_bytes, overlap=machine.overlap
+    )
     events: list[Event] = []
-    before = macs = moved = read = written = 0
-    for place, instruction in enumerate(program.instructions):
-        operands, out = instruction.reads(), instruction.out
-        start = max([ready.get(name, 0) for name in operands], default=0)
-        start = max(start, room.room_for(place))
-        if in_place(instruction, tensors):
-            stop = start
-        else:
-            unit = machine.unit_of(instruction)
-            start = max(start, free[unit], 0 if machine.overlap else before)
-            cycles = cycles_of(instruction, tensors, machine)
-            free[unit] = before = stop = start + cycles
-            busy[unit] += cycles
-            macs += macs_of(instruction, tensors)
-            if isinstance(instruction, isa.LoadTile):
-                read += tensors[out].bytes
-            elif isinstance(instruction, isa.StoreTile):
-                written += tensors[instruction.source].bytes
-            elif not instruction.fused:
-                moved += sum(tensors[name].bytes for name in (*operands, out))
-            events.append(Event(place, instruction.OPCODE, out, unit, start, stop))
-        ready[out] = max(stop, ready.get(out, 0))
-        room.done(place, stop)
+    busy = dict.fromkeys(Unit, 0)
+    macs = moved = read = written = 0
+    for place, instruction in enumerate(code):
+        if timeline.in_place[place]:
+            continue
+        busy[units[place]] += durations[place]
+        macs += macs_of(instruction, tensors)
+        if isinstance(instruction, isa.LoadTile):
+            read += tensors[instruction.out].bytes
+        elif isinstance(instruction, isa.StoreTile):
+            written += tensors[instruction.source].bytes
+        elif not instruction.fused:
+            moved += sum(tensors[name].bytes for name in (*instruction.reads(), instruction.out))
+        events.append(Event(place, instruction.OPCODE, instruction.out, units[place], starts[place], stops[place]))
     return Cost(
         machine=machine.name,
         cycles=max((event.stop for event in events), default=0),
@@ -142,39 +139,3 @@ def preset(name: str) -> Machine:
     if name not in PRESETS:
         raise InputError(f"there is no machine {name!r}: choose from {', '.join(PRESETS)}.")
     return PRESETS[name]
-
-
-class _Room:
-    """When VTCM has room: storage is free once the last instruction that touches it has stopped."""
-
-    def __init__(self, program: Program, found: Liveness, capacity: int) -> None:
-        self._tensors = program.tensors
-        self._found = found
-        self._left = capacity
-        """Bytes that nobody has held yet or that were taken back."""
-        self._freed: list[tuple[int, int]] = []
-        """(cycle from which bytes are free, bytes), a heap."""
-        self._stops: dict[str, int] = {}
-        self._touched = [
-            tuple({found.owner[n] for n in (*i.reads(), i.out) if program.tensors[n].space == Space.VTCM})
-            for i in program.instructions
-        ]
-
-    def room_for(self, place: int) -> int:
-        """First cycle at which the new storage of an instruction fits."""
-        start = 0
-        for name in self._found.taken[place]:
-            self._left -= self._tensors[name].bytes
-        # Storage that was given up is taken over in the order in which it became free.
-        while self._left < 0 and self._freed:
-            cycle, size = heapq.heappop(self._freed)
-            start, self._left = max(start, cycle), self._left + size
-        return start
-
-    def done(self, place: int, stop: int) -> None:
-        """An instruction has been placed: what it was the last to touch becomes free when it stops."""
-        stops = self._stops
-        for name in self._touched[place]:
-            stops[name] = max(stop, stops.get(name, 0))
-        for name in self._found.given[place]:
-            heapq.heappush(self._freed, (stops[name], self._tensors[name].bytes))

@@ -56,16 +56,18 @@ class Tensor:
     shape: Shape
     dtype: str
     role: Role
-    bits: int = 0
-    """Storage of an element under a precision policy; 0: what the dtype takes."""
+    storage: str = ""
+    """Dtype in which the elements are stored under a precision policy; empty: `dtype`, in which they are computed."""
 
     def __post_init__(self) -> None:
         if self.dtype not in BITS:
             raise InputError(f"tensor {self.name}: there is no dtype {self.dtype!r}; choose from {', '.join(BITS)}.")
         if any(not isinstance(size, int) or size < 0 for size in self.shape):
             raise InputError(f"tensor {self.name}: the shape {self.shape} has a size that is no count.")
-        if not isinstance(self.bits, int) or not 0 <= self.bits <= 64:
-            raise InputError(f"tensor {self.name}: {self.bits!r} bits is no storage of an element: give 0 to 64.")
+        if self.storage and self.storage not in BITS:
+            raise InputError(
+                f"tensor {self.name}: there is no storage {self.storage!r}; choose from {', '.join(BITS)}."
+            )
 
     @property
     def space(self) -> Space:
@@ -75,7 +77,12 @@ class Tensor:
     @property
     def element_bits(self) -> int:
         """Storage of one element."""
-        return self.bits or BITS[self.dtype]
+        return BITS[self.stored]
+
+    @property
+    def stored(self) -> str:
+        """Dtype in which the elements are stored."""
+        return self.storage or self.dtype
 
     @property
     def elements(self) -> int:

@@ -92,11 +92,9 @@ def _check(program: Program, place: int, instruction: Instruction, state: _State
     shape, dtype = instruction.result(tensors)
     if (shape, dtype) != (out.shape, out.dtype):
         raise InputError(f"{where} gives {shape} {dtype}, but {out.name} is declared as {out.shape} {out.dtype}.")
-    if isinstance(instruction, LoadTile | StoreTile) and out.element_bits != tensors[instruction.source].element_bits:
-        raise InputError(
-            f"{where} copies elements of {tensors[instruction.source].element_bits} bits into {out.name}, "
-            f"which has {out.element_bits}: a copy changes no storage."
-        )
+    if isinstance(instruction, LoadTile | StoreTile) and out.stored != tensors[instruction.source].stored:
+        source = tensors[instruction.source]
+        raise InputError(f"{where} copies {source.stored} into {out.name}, stored as {out.stored}: keep the storage.")
     if isinstance(instruction, StoreTile):
         _store(where, instruction, tensors, state)
         return

@@ -265,6 +265,6 @@ def test_a_tile_that_needs_more_than_its_box_is_not_kept_there() -> None:
 
 def test_copies_change_no_storage() -> None:
     tensors, code = resident_program()
-    tensors[0] = dataclasses.replace(tensors[0], bits=16)
-    with pytest.raises(InputError, match="a copy changes no storage"):
+    tensors[0] = dataclasses.replace(tensors[0], storage="float16")
+    with pytest.raises(InputError, match="keep the storage"):
         validate(program(tensors, code))
