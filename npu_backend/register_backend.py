@@ -18,15 +18,16 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import _BACKENDS, register_backend
 
 from assay.baselines.errors import InputError
+from assay.npu_backend.cache import PlanCache, cache_at, plan_with
 from assay.npu_backend.codegen import Program, print_program
 from assay.npu_backend.lowering import RULES
-from assay.npu_backend.partition import Fallback, Plan, Settings, number, plan, run_plan
+from assay.npu_backend.partition import Fallback, Plan, Settings, number, run_plan
 from assay.npu_backend.simulator import SPEC, Cost, simulate
 from assay.npu_backend.validation import VTCM_BYTES
 
 NAME = "mock_npu"
 MODES = ("host", "simulate")
-_OPTIONS = ("mode", "strict", "without", "vtcm_bytes", "report")
+_OPTIONS = ("mode", "strict", "without", "vtcm_bytes", "report", "cache")
 _ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 
 
@@ -40,13 +41,16 @@ class Compiled:
     mode: str
     name: str
     plans: dict[tuple[Any, ...], Plan] = field(default_factory=dict)
+    cache: PlanCache | None = None
+    """Where plans are kept on disk."""
     _boxed_call: bool = True
 
     def plan_for(self, arguments: Sequence[Any]) -> Plan:
         """The plan for the sizes of `arguments`, made on first use."""
         key = tuple(_key(value) for value in arguments)
         if key not in self.plans:
-            self.plans[key] = plan(self.module, arguments, weights=self.weights, settings=self.settings, name=self.name)
+            make = plan_with(self.cache)
+            self.plans[key] = make(self.module, arguments, weights=self.weights, settings=self.settings, name=self.name)
         return self.plans[key]
 
     def __call__(self, arguments: list[Any]) -> Sequence[Any]:
@@ -98,7 +102,8 @@ class NpuProgram:
 def mock_npu(
     module: fx.GraphModule, examples: list[Any], *, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """The backend. Options: `mode` host or simulate, `strict`, `without` (fusion passes), `vtcm_bytes`, `report`.
+    """The backend. Options: `mode` host or simulate, `strict`, `without` (fusion passes), `vtcm_bytes`, `report`,
+    `cache` (a folder for plans).
 
     Raises `InputError` for options that are none and, in strict mode, for a node that would run on the host.
     """
@@ -114,11 +119,11 @@ def mock_npu(
         tuple(options.get("without", ())),
         int(options.get("vtcm_bytes", VTCM_BYTES)),
     )
-    report = options.get("report")
+    report, cache = options.get("report"), cache_at(options.get("cache"))
     training = torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in examples)
 
     def compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        made = Compiled(graph, _static(graph), settings, mode, "graph")
+        made = Compiled(graph, _static(graph), settings, mode, "graph", cache=cache)
         made.plan_for(inputs)
         if isinstance(report, Report):
             report.graphs.append(made)
@@ -174,7 +179,7 @@ def get_npu_program(model: torch.nn.Module, *inputs: torch.Tensor, strict: bool 
             weights.add(node.name)
         else:
             arguments.append(next(given))
-    made = plan(
+    made = plan_with(cache_at(None))(
         exported.graph_module, arguments, weights=weights, settings=Settings(strict=strict), name=type(model).__name__
     )
     programs = tuple(made.programs)
