@@ -103,9 +103,10 @@ def _conv(i: Any, _: list[torch.Tensor], memory: Mapping[str, torch.Tensor]) -> 
 
 
 def _quantize(i: Any, values: list[torch.Tensor], _: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    scale, zero = _scales(i, values[0])
+    # Times the reciprocal, as PyTorch's own kernels and references do: a quotient would round ties another way.
+    scale, zero = _scales(i, values[0], reciprocal=True)
     low, high = LIMITS[i.dtype]
-    return (torch.round(values[0].float() / scale) + zero).clamp(low, high)
+    return (torch.round(values[0].float() * scale) + zero).clamp(low, high)
 
 
 def _dequantize(i: Any, values: list[torch.Tensor], _: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -113,8 +114,9 @@ def _dequantize(i: Any, values: list[torch.Tensor], _: Mapping[str, torch.Tensor
     return (values[0].float() - zero) * scale
 
 
-def _scales(i: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    scale, zero = torch.tensor(i.scale, dtype=torch.float32), torch.tensor(i.zero_point, dtype=torch.float32)
+def _scales(i: Any, x: torch.Tensor, *, reciprocal: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    scales = [1.0 / value for value in i.scale] if reciprocal else i.scale
+    scale, zero = torch.tensor(scales, dtype=torch.float32), torch.tensor(i.zero_point, dtype=torch.float32)
     if i.axis is None:
         return scale[0], zero[0]
     shape = [1] * x.dim()

@@ -190,7 +190,7 @@ class Scaled(Instruction):
 
 @dataclass(frozen=True, kw_only=True)
 class Quantize(Scaled):
-    """round(x / scale) + zero_point, half to even, held to the range of `dtype`; along `axis` when one is given.
+    """round(x * (1 / scale)) + zero_point, half to even, held to the range of `dtype`; along `axis` when one is given.
 
     A `bool` is a byte that holds 0 or 1.
     """
@@ -205,7 +205,7 @@ class Dequantize(Scaled):
     """(x - zero_point) * scale, in `dtype`; along `axis` when one is given. From one floating dtype to another, too."""
 
     OPCODE = "DEQUANTIZE"
-    TAKES = QUANTIZED | FLOATS | {"int32", "bool"}
+    TAKES = QUANTIZED | FLOATS | {"int32", "int64", "bool"}
     GIVES = FLOATS
 
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import torch
 from torch import fx
 
 from assay.baselines.errors import InputError
-from assay.npu_backend.isa import Instruction, Reshape
+from assay.npu_backend.isa import Broadcast, Dequantize, Instruction, Reshape
 from assay.npu_backend.layers import LayerGraph
 from assay.npu_backend.tensor import BITS, FLOATS, Role, Shape
 
@@ -27,6 +28,7 @@ class UnsupportedError(Exception):
 
 Result = str | tuple[str | None, ...]
 RuleBody = Callable[["Call"], Result]
+Known = Callable[[fx.Node], numpy.ndarray[Any, Any] | None]
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,11 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*ops: str, gives: Sequence[str], limits: str = "") -> Callable[[RuleBody], RuleBody]:
-    """Registers a rule for overloads, without their `aten.`."""
+    """Registers a rule for overloads; those of another namespace than `aten` are `namespace::name.overload`."""
 
     def register(body: RuleBody) -> RuleBody:
         for op in ops:
-            name = f"aten.{op}"
+            name = op.replace("::", ".") if "::" in op else f"aten.{op}"
             assert name not in RULES, name
             RULES[name] = Rule(name, tuple(gives), limits, body)
         return body
@@ -71,6 +73,10 @@ class Call:
     used: frozenset[int]
     """Which of several results somebody reads."""
     graph: LayerGraph
+    values: Mapping[fx.Node, Any]
+    """What every node of the graph gives."""
+    known: Known
+    """The whole numbers of a node that depends on sizes alone; None for any other."""
 
     def emit(self, kind: type[Instruction], **fields: object) -> str:
         """Appends a layer; returns its output's name."""
@@ -102,6 +108,24 @@ class Call:
             return name
         shape = tuple(before[axis] for axis in order)
         return self.emit(Reshape, x=name, shape=shape, function="permute", order=order)
+
+    def broadcast(self, name: str, shape: Sequence[int]) -> str:
+        """An operand repeated to a shape, or itself when it has that shape."""
+        shape = tuple(int(size) for size in shape)
+        return name if self.shape(name) == shape else self.emit(Broadcast, x=name, shape=shape)
+
+    def cast(self, name: str, dtype: str) -> str:
+        """An operand in a floating dtype, or itself when it has that dtype. Raises `UnsupportedError` for other changes."""
+        if self.dtype(name) == dtype:
+            return name
+        if dtype not in FLOATS or self.dtype(name) not in Dequantize.TAKES:
+            raise UnsupportedError(f"a change of dtype from {self.dtype(name)} to {dtype}")
+        return self.emit(Dequantize, x=name, dtype=dtype, scale=(1.0,), zero_point=(0,))
+
+    def given(self, place: int) -> Any:
+        """An argument as PyTorch sees it: a fake tensor, or a number."""
+        argument = self.node.args[place]
+        return self.values[argument] if isinstance(argument, fx.Node) else argument
 
     def number(self, value: float, dtype: str) -> str:
         """A number as a tensor without dimensions."""
@@ -136,7 +160,11 @@ def declare_input(graph: LayerGraph, name: str, value: torch.Tensor, role: Role)
 
 
 def lower_node(
-    node: fx.Node, graph: LayerGraph, names: Mapping[fx.Node, Result], values: Mapping[fx.Node, Any]
+    node: fx.Node,
+    graph: LayerGraph,
+    names: Mapping[fx.Node, Result],
+    values: Mapping[fx.Node, Any],
+    known: Known = lambda node: None,
 ) -> Result:
     """Lowers one node and checks that shape and dtype are what PyTorch says.
 
@@ -149,16 +177,16 @@ def lower_node(
         if not isinstance(found, tuple) or not isinstance(place, int) or found[place] is None:
             raise UnsupportedError("its source is on the host")
         return str(found[place])
-    known = RULES.get(str(node.target))
-    if known is None:
+    registered = RULES.get(str(node.target))
+    if registered is None:
         raise UnsupportedError("there is no rule for it")
     value = values[node]
     if isinstance(value, torch.Tensor):
         check_value(value)
     layers, tensors, constants = len(graph.layers), set(graph.tensors), set(graph.constants)
     try:
-        call = Call(node, _arguments(node, names, values), value, _used(node), graph)
-        result = known.body(call)
+        call = Call(node, _arguments(node, names, values), value, _used(node), graph, values, known)
+        result = registered.body(call)
         _check_result(graph, result, value)
     except (UnsupportedError, InputError) as error:
         del graph.layers[layers:]

@@ -10,9 +10,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
 
 import assay.npu_backend.rules  # noqa: F401 (registers the rules)
 from assay.baselines.errors import InputError
@@ -24,6 +30,9 @@ from assay.npu_backend.lowering import Result, UnsupportedError, declare_input, 
 from assay.npu_backend.tensor import Role
 from assay.npu_backend.tiling import DoesNotFitError, tile
 from assay.npu_backend.validation import VTCM_BYTES, validate
+
+MOST_KNOWN = 1 << 16
+"""Elements of a constant that a rule may look at."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +146,8 @@ class _Planner:
     name: str
     host: dict[fx.Node, str] = field(default_factory=dict)
     """Node -> why it runs on the host."""
+    elements: dict[fx.Node, torch.Tensor] = field(default_factory=dict)
+    """What nodes that depend on sizes alone give, as far as a rule asked."""
 
     def __post_init__(self) -> None:
         self.nodes = [n for n in self.module.graph.nodes if n.op == "call_function" and _tensors(self.values.get(n))]
@@ -158,6 +169,27 @@ class _Planner:
                 found.add(node)
         return found
 
+    def known(self, node: fx.Node) -> numpy.ndarray[Any, Any] | None:
+        """The whole numbers of a node that depends on sizes alone; None for any other, and for more than `MOST_KNOWN`."""
+        with unset_fake_temporarily():  # a graph may be compiled while PyTorch traces with fake tensors
+            found = self._elements(node)
+            return None if found is None or found.is_floating_point() or found.is_complex() else found.cpu().numpy()
+
+    def _elements(self, node: fx.Node) -> torch.Tensor | None:
+        value = self.values.get(node)
+        if node not in self.constant or not isinstance(value, torch.Tensor) or value.numel() > MOST_KNOWN:
+            return None
+        if node not in self.elements:
+            read = {
+                source: self._elements(source) if _tensors(self.values.get(source)) else self.values[source]
+                for source in node.all_input_nodes
+            }
+            if any(found is None for found in read.values()):
+                return None
+            args, kwargs = fx.map_arg((node.args, node.kwargs), read.__getitem__)
+            self.elements[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+        return self.elements[node]
+
     def on_host(self, node: fx.Node) -> bool:
         """Whether PyTorch computes a node."""
         return node in self.host or node in self.constant
@@ -171,7 +203,7 @@ class _Planner:
                 continue
             try:
                 self._operands(scratch, names, node)
-                names[node] = lower_node(node, scratch, names, self.values)
+                names[node] = lower_node(node, scratch, names, self.values, self.known)
             except UnsupportedError as error:
                 self.host[node] = str(error)
 
@@ -221,7 +253,7 @@ class _Planner:
         inputs: dict[str, fx.Node] = {}
         for node in nodes:
             inputs |= self._operands(graph, names, node)
-            names[node] = lower_node(node, graph, names, self.values)
+            names[node] = lower_node(node, graph, names, self.values, self.known)
         inside = set(nodes)
         outputs = {
             node: str(names[node])

@@ -13,14 +13,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import _BACKENDS, register_backend
 
 from assay.baselines.errors import InputError
 from assay.npu_backend.cache import PlanCache, cache_at, plan_with
 from assay.npu_backend.codegen import Program, print_program
-from assay.npu_backend.lowering import RULES
+from assay.npu_backend.decompositions import decompositions
 from assay.npu_backend.partition import Fallback, Plan, Settings, number, run_plan
 from assay.npu_backend.simulator import SPEC, Cost, simulate
 from assay.npu_backend.validation import VTCM_BYTES
@@ -28,7 +27,6 @@ from assay.npu_backend.validation import VTCM_BYTES
 NAME = "mock_npu"
 MODES = ("host", "simulate")
 _OPTIONS = ("mode", "strict", "without", "vtcm_bytes", "report", "cache")
-_ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 
 
 @dataclass
@@ -120,7 +118,6 @@ def mock_npu(
         int(options.get("vtcm_bytes", VTCM_BYTES)),
     )
     report, cache = options.get("report"), cache_at(options.get("cache"))
-    training = torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in examples)
 
     def compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         made = Compiled(graph, _static(graph), settings, mode, "graph", cache=cache)
@@ -129,20 +126,8 @@ def mock_npu(
             report.graphs.append(made)
         return made
 
-    backend = aot_autograd(fw_compiler=compiler, decompositions=decompositions(training))
+    backend = aot_autograd(fw_compiler=compiler, decompositions=decompositions())
     return backend(module, examples)
-
-
-def decompositions(training: bool) -> dict[Any, Callable[..., Any]]:
-    """PyTorch's core decompositions, without operators that a rule lowers whole.
-
-    Attention is taken apart for inference only: in training its backward reads what only the whole operator gives.
-    """
-    table = dict(core_aten_decompositions())
-    for op in list(table):
-        if str(op) in RULES or (training and str(op) == _ATTENTION):
-            del table[op]
-    return table
 
 
 def get_npu_program(model: torch.nn.Module, *inputs: torch.Tensor, strict: bool = False) -> NpuProgram:
@@ -156,7 +141,7 @@ def get_npu_program(model: torch.nn.Module, *inputs: torch.Tensor, strict: bool 
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        exported = torch.export.export(model, inputs, strict=False).run_decompositions(decompositions(False))
+        exported = torch.export.export(model, inputs, strict=False).run_decompositions(decompositions())
     except Exception as error:
         line = (str(error).strip().splitlines() or [""])[0]
         raise InputError(f"the model does not export ({type(error).__name__}: {line}): make it exportable.") from error

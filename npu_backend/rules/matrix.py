@@ -1,9 +1,10 @@
-"""Matrix products and convolutions."""
+"""Matrix products."""
 
 from __future__ import annotations
 
-from assay.npu_backend.isa import Conv2d, DepthwiseConv2d, ElementwiseAdd, MatMul
+from assay.npu_backend.isa import ElementwiseAdd, ElementwiseMul, MatMul
 from assay.npu_backend.lowering import Call, Result, UnsupportedError, rule
+from assay.npu_backend.rules.pointwise import binary
 
 
 @rule("mm.default", "bmm.default", gives=["MATMUL"], limits="integers")
@@ -14,45 +15,59 @@ def product(call: Call) -> Result:
     return call.emit(MatMul, a=a, b=b)
 
 
-@rule("addmm.default", "baddbmm.default", gives=["MATMUL", "ELEMENTWISE_ADD"], limits="integers, alpha or beta not 1")
+@rule("_int_mm.default", gives=["MATMUL"])
+def integer_product(call: Call) -> Result:
+    """a b in 8 bits, with sums of 32"""
+    return call.emit(MatMul, a=call.args[0], b=call.args[1])
+
+
+def _plus(call: Call, product: str, bias: str) -> Result:
+    """alpha product + beta bias; a factor of 0 drops its side, even when that is not finite."""
+    beta, alpha = call.args[3:5]
+    if alpha != 1:
+        product = binary(call, product, alpha, ElementwiseMul, "multiply")
+    if beta == 0:
+        return call.broadcast(product, tuple(call.value.shape))
+    if beta != 1:
+        bias = binary(call, bias, beta, ElementwiseMul, "multiply")
+    return call.emit(ElementwiseAdd, a=product, b=bias)
+
+
+@rule("addmm.default", "baddbmm.default", gives=["MATMUL", "ELEMENTWISE_ADD", "ELEMENTWISE_MUL"], limits="integers")
 def product_and_sum(call: Call) -> Result:
     """bias + a b; a bias over the columns becomes the instruction's operand in fusion"""
-    bias, a, b, beta, alpha = call.args[:5]
-    if beta != 1 or alpha != 1:
-        raise UnsupportedError("alpha or beta is not 1")
+    bias, a, b = call.args[:3]
     call.floating(a)
-    return call.emit(ElementwiseAdd, a=call.emit(MatMul, a=a, b=b), b=bias)
+    return _plus(call, call.emit(MatMul, a=a, b=b), bias)
 
 
-@rule(
-    "convolution.default",
-    gives=["CONV2D", "DEPTHWISE_CONV2D"],
-    limits="transposed and three-dimensional convolutions; one-dimensional ones run as 2-D of height 1",
-)
-def convolution(call: Call) -> Result:
-    """N, C, H, W and N, C, L"""
-    x, weight, bias, stride, padding, dilation, transposed, _, groups = call.args
-    if transposed or len(call.shape(weight)) not in (3, 4):
-        raise UnsupportedError("transposed or three-dimensional")
-    call.floating(x)
-    # One number stands for all dimensions.
-    stride, padding, dilation = (
-        list(sizes) * (len(call.shape(weight)) - 2) if len(sizes) == 1 else list(sizes)
-        for sizes in (stride, padding, dilation)
-    )
-    if len(call.shape(weight)) == 3:
-        (n, c, length), (o, depth, taps) = call.shape(x), call.shape(weight)
-        x, weight = call.reshape(x, (n, c, 1, length)), call.reshape(weight, (o, depth, 1, taps))
-        stride, padding, dilation = [1, *stride], [0, *padding], [1, *dilation]
-    kind = DepthwiseConv2d if groups > 1 and groups == call.shape(x)[1] else Conv2d
-    out = call.emit(
-        kind,
-        x=x,
-        weight=weight,
-        bias=bias,
-        stride=tuple(stride),
-        padding=(padding[0], padding[0], padding[1], padding[1]),
-        dilation=tuple(dilation),
-        groups=groups,
-    )
-    return call.reshape(out, call.value.shape)
+@rule("addmv.default", gives=["MATMUL", "RESHAPE", "ELEMENTWISE_ADD", "ELEMENTWISE_MUL"], limits="integers")
+def vector_product_and_sum(call: Call) -> Result:
+    """bias + a b, where b is a column"""
+    bias, a, b = call.args[:3]
+    call.floating(a)
+    column = call.emit(MatMul, a=a, b=call.reshape(b, (call.shape(b)[0], 1)))
+    return _plus(call, call.reshape(column, (call.shape(a)[0],)), bias)
+
+
+@rule("addbmm.default", gives=["MATMUL", "RESHAPE", "ELEMENTWISE_ADD", "ELEMENTWISE_MUL"], limits="integers")
+def summed_products(call: Call) -> Result:
+    """bias + the sum of products: one product whose sum runs over the batch as well"""
+    bias, a, b = call.args[:3]
+    call.floating(a)
+    batch, n, m = call.shape(a)
+    p = call.shape(b)[2]
+    wide = call.reshape(call.permute(a, (1, 0, 2)), (n, batch * m))
+    return _plus(call, call.emit(MatMul, a=wide, b=call.reshape(b, (batch * m, p))), bias)
+
+
+@rule("dot.default", "mv.default", gives=["MATMUL", "RESHAPE"], limits="integers")
+def vector_product(call: Call) -> Result:
+    """a b, where b is a column"""
+    a, b = call.args[:2]
+    if len(call.shape(b)) != 1:
+        raise UnsupportedError("the right side is no vector")
+    call.floating(a)
+    k = call.shape(b)[0]
+    rows = call.reshape(a, (-1 if not k else call.graph.tensors[a].elements // k, k))
+    return call.reshape(call.emit(MatMul, a=rows, b=call.reshape(b, (k, 1))), call.value.shape)

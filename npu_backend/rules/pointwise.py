@@ -2,96 +2,105 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from assay.npu_backend.isa import ElementwiseAdd, ElementwiseMul, Gelu, Instruction, Relu
 from assay.npu_backend.lowering import Call, Result, UnsupportedError, dtype_of, rule
+from assay.npu_backend.tensor import FLOATS
 
 
-def operands(call: Call, a: object, b: object) -> tuple[str, str]:
-    """Both sides as tensors of one dtype; a number takes the dtype of the result."""
+def exact(value: object, dtype: str) -> bool:
+    """Whether a dtype holds a number, or rounds it as PyTorch does: 32 bits and integers do."""
+    if dtype not in ("float16", "bfloat16") or not isinstance(value, int | float):
+        return True
+    return torch.tensor(float(value), dtype=getattr(torch, dtype)).item() == value
+
+
+def binary(call: Call, a: Any, b: Any, kind: type[Instruction], function: str) -> str:
+    """One instruction over two operands of the dtype of the result; numbers become constants.
+
+    PyTorch computes in float32 with a number that a 16-bit float does not hold, so such a number makes the instruction wide.
+    """
     dtype = dtype_of(call.value)
-    first, second = (
-        side if isinstance(side, str) else call.number(side, dtype)  # type: ignore[arg-type]
-        for side in (a, b)
-    )
-    return first, second
+    wide = dtype if exact(a, dtype) and exact(b, dtype) else "float32"
+    x, y = (call.cast(side, wide) if isinstance(side, str) else call.number(side, wide) for side in (a, b))
+    return call.cast(call.emit(kind, a=x, b=y, function=function), dtype)
 
 
-def binary(call: Call, kind: type[Instruction], function: str) -> Result:
-    """One instruction over the first two arguments."""
-    a, b = operands(call, *call.args[:2])
-    return call.emit(kind, a=a, b=b, function=function)
-
-
-@rule("add.Tensor", "add.Scalar", gives=["ELEMENTWISE_ADD", "ELEMENTWISE_MUL"], limits="operands of two dtypes")
+@rule("add.Tensor", "add.Scalar", gives=["ELEMENTWISE_ADD", "ELEMENTWISE_MUL"])
 def add(call: Call) -> Result:
     """a + alpha b"""
     return _sum(call, call.args[0], call.args[1], call.args[2], "add")
 
 
-@rule("sub.Tensor", "sub.Scalar", gives=["ELEMENTWISE_ADD", "ELEMENTWISE_MUL"], limits="operands of two dtypes")
+@rule("sub.Tensor", "sub.Scalar", gives=["ELEMENTWISE_ADD", "ELEMENTWISE_MUL"])
 def subtract(call: Call) -> Result:
     """a - alpha b"""
     return _sum(call, call.args[0], call.args[1], call.args[2], "subtract")
 
 
-@rule("rsub.Scalar", "rsub.Tensor", gives=["ELEMENTWISE_ADD", "ELEMENTWISE_MUL"], limits="operands of two dtypes")
+@rule("rsub.Scalar", "rsub.Tensor", gives=["ELEMENTWISE_ADD", "ELEMENTWISE_MUL"])
 def reverse_subtract(call: Call) -> Result:
     """b - alpha a"""
     return _sum(call, call.args[1], call.args[0], call.args[2], "subtract")
 
 
 def _sum(call: Call, left: object, right: object, alpha: float, function: str) -> Result:
-    a, b = operands(call, left, right)
+    if dtype_of(call.value) == "bool":
+        raise UnsupportedError("bool")
     if alpha != 1:
-        b = call.emit(ElementwiseMul, a=b, b=call.number(alpha, call.dtype(b)))
-    return call.emit(ElementwiseAdd, a=a, b=b, function=function)
+        right = binary(call, right, alpha, ElementwiseMul, "multiply")
+    return binary(call, left, right, ElementwiseAdd, function)
 
 
-@rule("mul.Tensor", "mul.Scalar", gives=["ELEMENTWISE_MUL"], limits="operands of two dtypes, bool")
+@rule("mul.Tensor", "mul.Scalar", gives=["ELEMENTWISE_MUL"], limits="bool")
 def multiply(call: Call) -> Result:
     """a b"""
     if dtype_of(call.value) == "bool":
         raise UnsupportedError("bool")
-    return binary(call, ElementwiseMul, "multiply")
+    return binary(call, call.args[0], call.args[1], ElementwiseMul, "multiply")
 
 
-@rule("div.Tensor", "div.Scalar", gives=["ELEMENTWISE_MUL"], limits="integers, rounding modes")
+@rule("div.Tensor", "div.Scalar", gives=["ELEMENTWISE_MUL"], limits="rounding modes")
 def divide(call: Call) -> Result:
     """a / b"""
-    a, b = operands(call, *call.args[:2])
-    call.floating(a)
-    return call.emit(ElementwiseMul, a=a, b=b, function="divide")
+    if dtype_of(call.value) not in FLOATS:
+        raise UnsupportedError(f"{dtype_of(call.value)} is not floating")
+    return binary(call, call.args[0], call.args[1], ElementwiseMul, "divide")
 
 
-@rule("maximum.default", gives=["ELEMENTWISE_ADD"], limits="operands of two dtypes")
+@rule("maximum.default", gives=["ELEMENTWISE_ADD"], limits="bool")
 def maximum(call: Call) -> Result:
     """the larger of two"""
-    return binary(call, ElementwiseAdd, "maximum")
+    return binary(call, call.args[0], call.args[1], ElementwiseAdd, "maximum")
 
 
-@rule("minimum.default", gives=["ELEMENTWISE_ADD"], limits="operands of two dtypes")
+@rule("minimum.default", gives=["ELEMENTWISE_ADD"], limits="bool")
 def minimum(call: Call) -> Result:
     """the smaller of two"""
-    return binary(call, ElementwiseAdd, "minimum")
+    return binary(call, call.args[0], call.args[1], ElementwiseAdd, "minimum")
 
 
-@rule("clamp.default", "hardtanh.default", gives=["ELEMENTWISE_ADD", "RELU"], limits="bounds that are no numbers")
+@rule("clamp.default", "clamp.Tensor", "hardtanh.default", gives=["ELEMENTWISE_ADD", "RELU"], limits="bool")
 def clamp(call: Call) -> Result:
     """0 to 6 is an instruction of its own"""
     x, low, high = call.args[:3]
-    if low == 0 and high == 6 and call.dtype(x) == dtype_of(call.value):
-        call.floating(x)
+    if low == 0 and high == 6 and call.dtype(x) == dtype_of(call.value) and call.dtype(x) in FLOATS:
         return call.emit(Relu, x=x, function="relu6")
     for bound, function in ((low, "maximum"), (high, "minimum")):
         if bound is not None:
-            x = call.emit(ElementwiseAdd, a=x, b=call.number(bound, call.dtype(x)), function=function)
+            x = binary(call, x, bound, ElementwiseAdd, function)
     return str(x)
 
 
-@rule("pow.Tensor_Scalar", gives=["ELEMENTWISE_MUL", "GELU"], limits="exponents other than 2, 3, 0.5, -0.5, -1")
+@rule("pow.Tensor_Scalar", gives=["ELEMENTWISE_MUL", "GELU"], limits="exponents other than 1, 2, 3, 0.5, -0.5, -1")
 def power(call: Call) -> Result:
     """Products for 2 and 3, tables for roots and the reciprocal"""
     x, exponent = call.args[:2]
+    if exponent == 1:
+        return str(x)
     if exponent in (2, 3):
         y = call.emit(ElementwiseMul, a=x, b=x)
         return y if exponent == 2 else call.emit(ElementwiseMul, a=y, b=x)
@@ -109,14 +118,43 @@ def gelu(call: Call) -> Result:
     return call.emit(Gelu, x=x, function="tanh" if form == "tanh" else "erf")
 
 
+def halves(call: Call, x: str) -> tuple[str, str]:
+    """max(x, 0) and min(x, 0)."""
+    call.floating(x)
+    zero = call.number(0.0, call.dtype(x))
+    return call.emit(Relu, x=x), call.emit(ElementwiseAdd, a=x, b=zero, function="minimum")
+
+
+@rule("leaky_relu.default", gives=["RELU", "ELEMENTWISE_ADD", "ELEMENTWISE_MUL"], limits="integers")
+def leaky_relu(call: Call) -> Result:
+    """max(x, 0) + slope min(x, 0)"""
+    above, below = halves(call, call.args[0])
+    if not 0 <= call.args[1] < float("inf"):
+        raise UnsupportedError(f"a slope of {call.args[1]}")
+    return binary(call, above, binary(call, below, call.args[1], ElementwiseMul, "multiply"), ElementwiseAdd, "add")
+
+
+@rule("elu.default", gives=["RELU", "GELU", "ELEMENTWISE_ADD", "ELEMENTWISE_MUL"], limits="integers")
+def elu(call: Call) -> Result:
+    """scale (max(x, 0) + alpha (exp(input_scale min(x, 0)) - 1))"""
+    x, alpha, scale, inner = call.args
+    above, below = halves(call, x)
+    if inner != 1:
+        below = binary(call, below, inner, ElementwiseMul, "multiply")
+    below = binary(call, call.emit(Gelu, x=below, function="expm1"), alpha, ElementwiseMul, "multiply")
+    y = binary(call, above, below, ElementwiseAdd, "add")
+    return y if scale == 1 else binary(call, y, scale, ElementwiseMul, "multiply")
+
+
 def _register(op: str, kind: type[Instruction], function: str) -> None:
     limits = "integers" if kind is Gelu else "bool"
 
     @rule(f"{op}.default", gives=[kind.OPCODE], limits=limits)
     def activation(call: Call) -> Result:
-        if call.dtype(call.args[0]) == "bool":
+        x = call.args[0]
+        if call.dtype(x) == "bool":
             raise UnsupportedError("bool")
-        return call.emit(kind, x=call.args[0], function=function)
+        return call.emit(kind, x=x, function=function)
 
 
 for _op, _function in {
@@ -125,6 +163,11 @@ for _op, _function in {
     "hardswish": "hardswish",
     "abs": "abs",
     "neg": "negate",
+    "sign": "sign",
+    "floor": "floor",
+    "ceil": "ceiling",
+    "round": "round",
+    "trunc": "truncate",
 }.items():
     _register(_op, Relu, _function)
 for _op, _function in {
@@ -138,5 +181,10 @@ for _op, _function in {
     "reciprocal": "reciprocal",
     "sin": "sin",
     "cos": "cos",
+    "log1p": "log1p",
+    "expm1": "expm1",
+    "exp2": "exp2",
+    "log2": "log2",
+    "erf": "error-function",
 }.items():
     _register(_op, Gelu, _function)

@@ -1,4 +1,4 @@
-"""Sums, means, pooling, softmax and norms."""
+"""Sums, means, extremes, variances and softmax."""
 
 from __future__ import annotations
 
@@ -7,59 +7,119 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from assay.npu_backend.isa import DepthwiseConv2d, ElementwiseAdd, ElementwiseMul, Gelu, LayerNorm, MatMul, Softmax
+from assay.npu_backend.isa import ElementwiseAdd, ElementwiseMul, Gelu, MatMul, Softmax
 from assay.npu_backend.lowering import Call, Result, UnsupportedError, dtype_of, rule
+from assay.npu_backend.rules.shape import box
+from assay.npu_backend.tensor import FLOATS, Shape
 
 
-def reduced(call: Call, x: str, axes: Sequence[int] | None, weight: float | None) -> Result:
-    """Product with a column of `weight` (None: one over the number of elements): (rows, K) times (K, 1)."""
+def reduced(call: Call, x: str, axes: Sequence[int] | None, weight: float | None, shape: Shape) -> str:
+    """Product with a column of `weight` (None: one over the number of elements): (rows, K) times (K, 1), as `shape`."""
     call.floating(x)
-    if call.dtype(x) != dtype_of(call.value):
-        raise UnsupportedError("a change of dtype")
+    flat = rows(call, x, axes)
+    k = call.shape(flat)[1]
+    column = call.graph.constant(1 / k if weight is None else weight, (k, 1), call.dtype(x))
+    return call.reshape(call.emit(MatMul, a=flat, b=column), shape)
+
+
+def rows(call: Call, x: str, axes: Sequence[int] | None) -> str:
+    """(rows, K), where K counts the elements along the axes; no axes are all axes."""
     sizes = call.shape(x)
     # PyTorch lets a tensor without dimensions be reduced along "axis 0".
     gone = sorted({axis % len(sizes) for axis in axes}) if axes and sizes else list(range(len(sizes)))
     kept = [axis for axis in range(len(sizes)) if axis not in gone]
     k = math.prod(sizes[axis] for axis in gone)
-    flat = call.reshape(call.permute(x, [*kept, *gone]), (math.prod(sizes[axis] for axis in kept), k))
-    column = call.graph.constant(1 / k if weight is None else weight, (k, 1), call.dtype(x))
-    return call.reshape(call.emit(MatMul, a=flat, b=column), call.value.shape)
+    return call.reshape(call.permute(x, [*kept, *gone]), (math.prod(sizes[axis] for axis in kept), k))
 
 
-@rule("mean.dim", "mean.default", gives=["RESHAPE", "MATMUL"], limits="integers, 16-bit floats")
+def _sum(call: Call, axes: Sequence[int] | None, weight: float | None) -> str:
+    """A sum in float32 at least, as PyTorch's, in the dtype of the result."""
+    dtype = dtype_of(call.value)
+    if dtype not in FLOATS:
+        raise UnsupportedError(f"{dtype} is not floating")
+    x = call.cast(call.args[0], "float32")
+    return call.cast(reduced(call, x, axes, weight, tuple(call.value.shape)), dtype)
+
+
+@rule("mean.dim", "mean.default", gives=["RESHAPE", "MATMUL", "DEQUANTIZE"], limits="integers")
 def mean(call: Call) -> Result:
-    """A product with constants 1/K"""
-    # A 16-bit 1/K is rounded, and the error grows with K: the host divides in float32.
-    if call.dtype(call.args[0]) != "float32":
-        raise UnsupportedError("1/K is not exact in 16 bits")
-    return reduced(call, call.args[0], call.args[1] if str(call.node.target) == "aten.mean.dim" else None, None)
+    """A product with constants 1/K, in float32"""
+    return _sum(call, call.args[1] if str(call.node.target) == "aten.mean.dim" else None, None)
 
 
-@rule("sum.dim_IntList", "sum.default", gives=["RESHAPE", "MATMUL"], limits="integers")
+@rule("sum.dim_IntList", "sum.default", gives=["RESHAPE", "MATMUL", "DEQUANTIZE"], limits="results that are integers")
 def total(call: Call) -> Result:
-    """A product with ones"""
-    return reduced(call, call.args[0], call.args[1] if str(call.node.target) == "aten.sum.dim_IntList" else None, 1.0)
+    """A product with ones, in float32"""
+    return _sum(call, call.args[1] if str(call.node.target) == "aten.sum.dim_IntList" else None, 1.0)
 
 
-@rule("avg_pool2d.default", gives=["DEPTHWISE_CONV2D"], limits="ceil_mode, padding that is not counted, 16-bit floats")
-def average_pool(call: Call) -> Result:
-    """A depthwise convolution with constants 1/(R S)"""
-    x, kernel, stride, padding, ceil, counted, divisor = call.args
-    padding = [padding[0], padding[-1]]
-    if ceil or len(call.shape(x)) != 4 or (any(padding) and not counted) or call.dtype(x) != "float32":
-        raise UnsupportedError("ceil_mode, padding that is not counted, or no batch")
-    kernel = [kernel[0], kernel[-1]]
-    stride = [stride[0], stride[-1]] if stride else kernel
-    channels = call.shape(x)[1]
-    weight = call.graph.constant(1 / (divisor or math.prod(kernel)), (channels, 1, *kernel), "float32")
-    return call.emit(
-        DepthwiseConv2d,
-        x=x,
-        weight=weight,
-        stride=tuple(stride),
-        padding=(padding[0], padding[0], padding[1], padding[1]),
-        groups=channels,
+@rule("amax.default", "amin.default", gives=["LOAD_TILE", "RESHAPE", "ELEMENTWISE_ADD"], limits="bool")
+def extreme(call: Call) -> Result:
+    """The larger half of the elements, again and again"""
+    x, axes = call.args[:2]
+    function = "maximum" if "amax" in str(call.node.target) else "minimum"
+    return call.reshape(halved(call, rows(call, x, axes), function), call.value.shape)
+
+
+@rule("prod.dim_int", "prod.default", gives=["LOAD_TILE", "RESHAPE", "ELEMENTWISE_MUL"], limits="changes of dtype")
+def product(call: Call) -> Result:
+    """Halves of the elements times each other"""
+    axes = [call.args[1]] if str(call.node.target) == "aten.prod.dim_int" else None
+    return call.reshape(halved(call, rows(call, call.args[0], axes), "multiply"), call.value.shape)
+
+
+def halved(call: Call, x: str, function: str) -> str:
+    """(rows, K) as (rows, 1): halves are combined until one column is left."""
+    if call.dtype(x) == "bool":
+        raise UnsupportedError("bool")
+    odd: list[str] = []
+    while (k := call.shape(x)[1]) > 1:
+        half = k // 2
+        if k % 2:
+            odd.append(box(call, x, 1, k - 1, k))
+        x = _combined(call, box(call, x, 1, 0, half), box(call, x, 1, half, 2 * half), function)
+    for rest in odd:
+        x = _combined(call, x, rest, function)
+    return x
+
+
+def _combined(call: Call, a: str, b: str, function: str) -> str:
+    return call.emit(ElementwiseMul if function == "multiply" else ElementwiseAdd, a=a, b=b, function=function)
+
+
+def moments(call: Call, x: str, axes: Sequence[int] | None, correction: float) -> tuple[str, str, str]:
+    """Mean and variance with their dimensions kept, and x without its mean."""
+    sizes = call.shape(x)
+    gone = {axis % len(sizes) for axis in axes} if axes and sizes else set(range(len(sizes)))
+    kept = tuple(1 if axis in gone else size for axis, size in enumerate(sizes))
+    count = math.prod(sizes[axis] for axis in gone)
+    if count <= correction:
+        raise UnsupportedError("a variance of too few elements")
+    middle = reduced(call, x, axes, None, kept)
+    centred = call.emit(ElementwiseAdd, a=x, b=middle, function="subtract")
+    square = call.emit(ElementwiseMul, a=centred, b=centred)
+    return middle, reduced(call, square, axes, 1 / (count - correction), kept), centred
+
+
+@rule("var.correction", gives=["MATMUL", "ELEMENTWISE_ADD", "ELEMENTWISE_MUL", "RESHAPE"], limits="integers")
+def variance(call: Call) -> Result:
+    """The mean square of what is left without the mean"""
+    found = moments(call, call.cast(call.args[0], "float32"), call.args[1], _correction(call.args[2]))[1]
+    return call.cast(call.reshape(found, call.value.shape), dtype_of(call.value))
+
+
+@rule("var_mean.correction", gives=["MATMUL", "ELEMENTWISE_ADD", "ELEMENTWISE_MUL", "RESHAPE"], limits="integers")
+def variance_and_mean(call: Call) -> Result:
+    """Both at once"""
+    middle, found, _ = moments(call, call.cast(call.args[0], "float32"), call.args[1], _correction(call.args[2]))
+    return tuple(
+        call.cast(call.reshape(part, value.shape), dtype_of(value))
+        for part, value in zip((found, middle), call.value, strict=True)
     )
+
+
+def _correction(value: float | None) -> float:
+    return 1 if value is None else value
 
 
 @rule("_softmax.default", gives=["SOFTMAX"], limits="integers, half to float")
@@ -107,42 +167,33 @@ def attention_softmax(call: Call) -> Result:
     return call.emit(ElementwiseMul, a=call.emit(Softmax, x=scores, axis=axis), b=alive)
 
 
+def _scales(node: fx.Node) -> bool:
+    """Whether a node multiplies by a number."""
+    return str(node.target) in ("aten.mul.Tensor", "aten.mul.Scalar") and isinstance(node.args[1], int | float)
+
+
 def _masked(call: Call) -> bool:
     """Whether the scores may hold -inf: unless they are a product, scaled or not."""
     source = call.node.args[0]
-    while isinstance(source, fx.Node) and str(source.target) in _VIEWS:
+    while isinstance(source, fx.Node) and (str(source.target) in _VIEWS or _scales(source)):
         source = source.args[0]
     return not isinstance(source, fx.Node) or str(source.target) not in _SCORES
 
 
-@rule("native_layer_norm.default", gives=["LAYERNORM"], limits="mean and deviation as results (training)")
-def layer_norm(call: Call) -> Result:
-    """Over the last dimensions"""
-    x, shape, weight, bias, epsilon = call.args
-    if call.used - {0}:
-        raise UnsupportedError("mean and deviation are read: training")
-    axis = len(call.shape(x)) - len(shape)
-    return call.emit(LayerNorm, x=x, weight=weight, bias=bias, axis=axis, epsilon=epsilon), None, None
-
-
 @rule(
-    "_native_batch_norm_legit_no_training.default",
-    gives=["ELEMENTWISE_MUL", "ELEMENTWISE_ADD", "GELU", "RESHAPE"],
-    limits="training",
+    "_log_softmax.default", gives=["LOAD_TILE", "RESHAPE", "ELEMENTWISE_ADD", "GELU", "MATMUL"], limits="half to float"
 )
-def batch_norm(call: Call) -> Result:
-    """x * s + t, where s and t come from weights alone and are folded into a convolution before it"""
-    x, weight, bias, mean_, variance, _, epsilon = call.args
-    if call.used - {0}:
-        raise UnsupportedError("statistics are read: training")
-    channels = call.shape(x)[1]
-    shape = (channels, *([1] * (len(call.shape(x)) - 2)))
-    widened = call.emit(ElementwiseAdd, a=variance, b=call.number(epsilon, call.dtype(variance)))
-    scale = call.emit(Gelu, x=widened, function="rsqrt")
-    if weight is not None:
-        scale = call.emit(ElementwiseMul, a=scale, b=weight)
-    shift = call.emit(ElementwiseMul, a=mean_, b=scale)
-    none = call.number(0.0, call.dtype(shift))
-    shift = call.emit(ElementwiseAdd, a=bias if bias is not None else none, b=shift, function="subtract")
-    scaled = call.emit(ElementwiseMul, a=x, b=call.reshape(scale, shape))
-    return call.emit(ElementwiseAdd, a=scaled, b=call.reshape(shift, shape)), None, None
+def log_softmax(call: Call) -> Result:
+    """x - max - log(sum(exp(x - max)))"""
+    x, axis, widened = call.args
+    sizes = call.shape(x)
+    if widened or not sizes:
+        raise UnsupportedError("half to float, or no dimension")
+    axis %= len(sizes)
+    kept = tuple(1 if place == axis else size for place, size in enumerate(sizes))
+    x = call.cast(x, "float32")
+    largest = call.reshape(halved(call, rows(call, x, [axis]), "maximum"), kept)
+    below = call.emit(ElementwiseAdd, a=x, b=largest, function="subtract")
+    summed = reduced(call, call.emit(Gelu, x=below, function="exp"), [axis], 1.0, kept)
+    found = call.emit(ElementwiseAdd, a=below, b=call.emit(Gelu, x=summed, function="log"), function="subtract")
+    return call.cast(found, dtype_of(call.value))

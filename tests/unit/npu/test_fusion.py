@@ -15,10 +15,10 @@ from torch import fx, nn
 
 from assay.baselines.errors import InputError
 from assay.npu_backend import isa
+from assay.npu_backend.decompositions import decompositions
 from assay.npu_backend.fusion import PASSES, fuse
 from assay.npu_backend.layers import LayerGraph, run_layers
 from assay.npu_backend.partition import NpuPart, Settings, plan, run_plan
-from assay.npu_backend.register_backend import decompositions
 from assay.npu_backend.tensor import Role
 
 
@@ -39,7 +39,7 @@ def compiled(model: nn.Module, *inputs: torch.Tensor, without: tuple[str, ...] =
         return make_boxed_func(lambda *given: run_plan(module, made, given, chosen))
 
     with torch.no_grad():
-        got = aot_function(function, compiler, decompositions=decompositions(False))(list(parameters.values()), *inputs)
+        got = aot_function(function, compiler, decompositions=decompositions())(list(parameters.values()), *inputs)
     return found, got
 
 
