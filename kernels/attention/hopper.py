@@ -28,7 +28,7 @@ class Flags:
     overlap: bool = True
     lazy_rescale: bool = True
     stages: int = 2
-    l2_percent: int = 60
+    l2_percent: int = 45
     """Share of the L2 cache that the keys and values of one section of heads may fill, in percent."""
 
     def build(self) -> Build:

@@ -10,7 +10,6 @@
 // PINGPONG       the warpgroups take turns at the tensor cores; 0: they race
 // OVERLAP        Q K of the next block is in flight while softmax runs; 0: every product is waited for
 // LAZY_RESCALE   the accumulator is rescaled only when a row maximum grows by more than 2^8; 0: always
-// DIAGONAL_SPLIT the upper warpgroup skips the wholly masked half of its diagonal block; 0: it computes and masks it
 // STAGES         depth of the K and of the V ring
 
 typedef unsigned int u32;

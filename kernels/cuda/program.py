@@ -10,6 +10,7 @@ import functools
 import hashlib
 import os
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from assay.baselines.errors import InputError, ServiceError
 ARCHITECTURE = "sm_90a"
 """Hopper with its architecture-specific instructions (wgmma, setmaxnreg)."""
 FOLDER = Path(__file__).parent
-_SUCCESS = 0
+_SUCCESS, _INVALID_CONTEXT = 0, 201
 _STREAM_OFFSET = 32
 """Bytes from the start of CUlaunchConfig (7 sizes of 4 bytes, then an aligned pointer) to its stream."""
 
@@ -120,11 +121,23 @@ def _library() -> ctypes.CDLL:
         raise InputError(f"there is no CUDA driver ({error}): run this on a machine with an NVIDIA GPU.") from error
 
 
+def _enter_context() -> None:
+    """Makes the primary context of torch's current device current in this thread, where none is."""
+    driver = _bindings("driver")
+    (context,) = _checked(driver.cuCtxGetCurrent(), "cuCtxGetCurrent")
+    if int(context) == 0:
+        import torch
+
+        (device,) = _checked(driver.cuDeviceGet(torch.cuda.current_device()), "cuDeviceGet")
+        (context,) = _checked(driver.cuDevicePrimaryCtxRetain(device), "cuDevicePrimaryCtxRetain")
+        _checked(driver.cuCtxSetCurrent(context), "cuCtxSetCurrent")
+
+
 class Launch:
     """A kernel on the current device, with its launch configuration; calling it enqueues one launch.
 
     Arguments are packed into one buffer that lives as long as the object, so that a call writes them and enqueues,
-    nothing more. Not for use from two threads at once.
+    nothing more; a lock keeps two threads from writing it at once.
     """
 
     def __init__(
@@ -138,11 +151,13 @@ class Launch:
     ) -> None:
         driver = _bindings("driver")
         self._driver = driver
+        self._lock = threading.Lock()
         self._code = cubin(build)
+        _enter_context()
         (module,) = _checked(driver.cuModuleLoadData(self._code), "cuModuleLoadData")
         (self._function,) = _checked(driver.cuModuleGetFunction(module, build.function.encode()), "cuModuleGetFunction")
         attribute = driver.CUfunction_attribute
-        if shared > 48 * 1024:
+        if shared:  # the default limit, 48 KB, is for dynamic and static shared memory together
             _checked(
                 driver.cuFuncSetAttribute(
                     self._function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared
@@ -197,14 +212,18 @@ class Launch:
 
     def __call__(self, blocks: int, stream: int, *arguments: Any) -> None:
         """Enqueues `blocks` blocks on a stream. Arguments: numbers for ctypes numbers, bytes for structures."""
-        for slot, argument in zip(self._slots, arguments, strict=True):
-            if isinstance(argument, bytes):
-                ctypes.memmove(ctypes.addressof(slot), argument, len(argument))
-            else:
-                slot.value = argument
-        self._sizes[0] = blocks
-        self._stream.value = stream
-        status = self._enqueue(self._config_address, self._handle, self._pointers, None)
+        with self._lock:
+            for slot, argument in zip(self._slots, arguments, strict=True):
+                if isinstance(argument, bytes):
+                    ctypes.memmove(ctypes.addressof(slot), argument, len(argument))
+                else:
+                    slot.value = argument
+            self._sizes[0] = blocks
+            self._stream.value = stream
+            status = self._enqueue(self._config_address, self._handle, self._pointers, None)
+            if status == _INVALID_CONTEXT:  # the first driver call of a thread that has only used torch's cached memory
+                _enter_context()
+                status = self._enqueue(self._config_address, self._handle, self._pointers, None)
         if status != _SUCCESS:
             raise ServiceError(f"the kernel was not launched: {self._driver.CUresult(status).name}.")
 

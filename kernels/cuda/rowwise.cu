@@ -1,7 +1,7 @@
 // Row-wise softmax, RMSNorm and LayerNorm (optionally of a sum with a residual), one source for every width.
 //
 // A row is held in registers by THREADS_PER_ROW threads of a block, or by all threads of a cluster of CLUSTER blocks
-// when it is long: every byte crosses device memory once. Partial statistics are merged by one reduction: inside a warp
+// when it is long: every byte crosses device memory once (or is read again from a cache: REREAD). Partial statistics are merged by one reduction: inside a warp
 // by shuffles, then each warp writes its partial into the shared memory of every block of the cluster (distributed
 // shared memory), and one barrier later everybody reduces the same list.
 //
@@ -14,6 +14,9 @@
 // WEIGHT, BIAS     1: multiply by weight, add bias (norms only)
 // ONLINE           1: maximum and sum in one reduction (Milakov and Gimelshein 2018); 0: two reductions (softmax only)
 // NO_ALLOCATE      1: 16-byte loads of the row leave no line in the first-level cache
+// STREAMING        1: 16-byte stores are the first to leave the second-level cache
+// REREAD           1: registers keep only the statistic, and the row is read again from the caches to be scaled, so that
+//                  more rows are in flight (without PREFETCH)
 // EXACT            1: the mapping covers the row without rest, so that no load is guarded
 // PREFETCH         0: one row per block, many blocks; n: blocks stay, and their next n rows are on their way into shared
 //                  memory (cp.async) while they work on this one
@@ -31,7 +34,13 @@ typedef long long i64;
 #define ONLINE 1
 #endif
 #ifndef NO_ALLOCATE
-#define NO_ALLOCATE 1
+#define NO_ALLOCATE 0
+#endif
+#ifndef STREAMING
+#define STREAMING 0
+#endif
+#ifndef REREAD
+#define REREAD 0
 #endif
 #ifndef MIN_BLOCKS
 #define MIN_BLOCKS 1
@@ -62,6 +71,7 @@ constexpr int WARPS_PER_ROW = (THREADS_PER_ROW + 31) / 32;
 constexpr int PARTIALS = WARPS_PER_ROW * CLUSTER;      // partial statistics of one row
 constexpr int ROWS = THREADS / THREADS_PER_ROW;
 static_assert(CLUSTER == 1 || ROWS == 1, "a cluster holds one row");
+static_assert(!REREAD || (!PREFETCH && ONLINE), "a row that is read again has no slot to wait in");
 static_assert(THREADS_PER_ROW >= 32 || 32 % THREADS_PER_ROW == 0, "a row's threads divide a warp");
 
 #if BF16
@@ -86,8 +96,26 @@ __device__ __forceinline__ Vector load_streaming(const Element* from) {
     return v;
 }
 
+#if REREAD
+// Reads from the caches what was read before; volatile, or the compiler would keep the first reading in registers.
+__device__ __forceinline__ Vector load_again(const Element* from) {
+    Vector v;
+    static_assert(sizeof(Vector) == 16);
+    u32(&w)[4] = reinterpret_cast<u32(&)[4]>(v);
+    asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from) : "memory");
+    return v;
+}
+#endif
+
 __device__ __forceinline__ void store(Element* to, const Vector& v) {
-    *reinterpret_cast<Vector*>(to) = v;
+    if constexpr (STREAMING && sizeof(Vector) == 16) {
+        const u32(&w)[4] = reinterpret_cast<const u32(&)[4]>(v);
+        asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};"
+                     ::"l"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+    } else {
+        *reinterpret_cast<Vector*>(to) = v;
+    }
 }
 
 // Copies one vector into shared memory while the thread goes on.
@@ -147,6 +175,15 @@ __device__ __forceinline__ float largest(const Vector& v) {
     for (int i = 1; i < VECTOR; ++i) top = fmaxf(top, f[i]);
     return top;
 #endif
+}
+
+__device__ __forceinline__ Vector plus(const Vector& x, const Vector& residual) {
+    float a[VECTOR], b[VECTOR];
+    widen(x, a);
+    widen(residual, b);
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i) a[i] += b[i];
+    return narrow(a);
 }
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -238,6 +275,37 @@ __device__ __forceinline__ void cluster_wait() {
     if constexpr (CLUSTER > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+#if REREAD
+// Adds vector number `number` of a thread to its partial statistic.
+__device__ __forceinline__ Partial include(Partial p, const Vector& v, int number) {
+    float f[VECTOR];
+    widen(v, f);
+#if OPERATOR == SOFTMAX
+    float top = fmaxf(p.maximum, largest(v));
+    float anchor = top == -INFINITE ? 0.0f : top, sum = p.sum * exp2_fast((p.maximum - anchor) * LOG2E);
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i) sum += exp2_fast((f[i] - anchor) * LOG2E);
+    return {top, sum};
+#elif OPERATOR == RMSNORM
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i) p.squares = fmaf(f[i], f[i], p.squares);
+    return p;
+#else
+    float mean = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i) mean += f[i] * (1.0f / VECTOR);
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i) squares = fmaf(f[i] - mean, f[i] - mean, squares);
+#if EXACT
+    float delta = mean - p.mean, share = 1.0f / (number + 1);
+    return {p.mean + delta * share, p.squares + squares + delta * delta * (VECTOR * number * share)};
+#else
+    return merge(p, Partial{VECTOR, mean, squares});
+#endif
+#endif
+}
+#endif
+
 // Merges the partials of all threads of a row; every thread gets the result. `slots`: WORDS floats per partial.
 __device__ __forceinline__ Partial reduce_row(Partial p, float* slots, int rank) {
     constexpr int WIDTH = THREADS_PER_ROW < 32 ? THREADS_PER_ROW : 32;
@@ -303,7 +371,9 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
     // Every thread of the block (and of the cluster) takes the same number of turns, so that barriers meet.
     i64 turns = (rows - i64(blockIdx.x / CLUSTER) * ROWS + stride - 1) / stride;
 
+#if !REREAD
     Vector data[LOADS], more[LOADS];
+#endif
     auto within = [&](int l) { return EXACT || first + l * STEP < columns; };
 #if PREFETCH
     // Every thread copies into, and reads back from, slots of its own: no barrier is needed, only its own waiting.
@@ -355,7 +425,7 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
             data[l] = ahead[(slot * INPUTS * LOADS + l) * THREADS];
             if constexpr (RESIDUAL) more[l] = ahead[((slot * INPUTS + 1) * LOADS + l) * THREADS];
         }
-#else
+#elif !REREAD
 #pragma unroll
         for (int l = 0; l < LOADS; ++l)
             if (covered(l)) {
@@ -363,18 +433,13 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
                 if constexpr (RESIDUAL) more[l] = load_streaming(residual + row * residual_stride + first + l * STEP);
             }
 #endif
-        if constexpr (RESIDUAL) {
+#if RESIDUAL && !REREAD
 #pragma unroll
-            for (int l = 0; l < LOADS; ++l) {
-                float a[VECTOR], b[VECTOR];
-                widen(data[l], a);
-                widen(more[l], b);
-#pragma unroll
-                for (int i = 0; i < VECTOR; ++i) a[i] += b[i];
-                data[l] = narrow(a);
-                if (covered(l)) store(sum + row * y_stride + first + l * STEP, data[l]);
-            }
+        for (int l = 0; l < LOADS; ++l) {
+            data[l] = plus(data[l], more[l]);
+            if (covered(l)) store(sum + row * y_stride + first + l * STEP, data[l]);
         }
+#endif
         // The slot may be filled again once the statistic has taken in all that was read from it.
         auto refill = [&]() {
 #if PREFETCH
@@ -385,7 +450,19 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
 
         // This thread's partial statistic.
         Partial p = nothing();
-#if OPERATOR == SOFTMAX
+#if REREAD
+#pragma unroll
+        for (int l = 0; l < LOADS; ++l)
+            if (covered(l)) {
+                int column = first + l * STEP;
+                Vector v = load_streaming(x + row * x_stride + column);
+                if constexpr (RESIDUAL) {
+                    v = plus(v, load_streaming(residual + row * residual_stride + column));
+                    store(sum + row * y_stride + column, v);
+                }
+                p = include(p, v, l);
+            }
+#elif OPERATOR == SOFTMAX
         float top = -INFINITE;
 #pragma unroll
         for (int l = 0; l < LOADS; ++l)
@@ -406,10 +483,6 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
 #pragma unroll
                 for (int i = 0; i < VECTOR; ++i) p.sum += exponential(f[i], anchor);
             }
-        refill();
-        p = reduce_row(p, slots[turn], rank);
-        // An all-masked row (only -inf) has no softmax: NaN, as in the framework.
-        float scale = p.maximum == -INFINITE ? __int_as_float(0x7fc00000) : 1.0f / p.sum, base = p.maximum;
 #elif OPERATOR == RMSNORM
 #pragma unroll
         for (int l = 0; l < LOADS; ++l)
@@ -419,9 +492,6 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
 #pragma unroll
                 for (int i = 0; i < VECTOR; ++i) p.squares = fmaf(f[i], f[i], p.squares);
             }
-        refill();
-        p = reduce_row(p, slots[turn], rank);
-        float scale = rsqrtf(p.squares / columns + epsilon), base = 0.0f;
 #else
         // Exact inside the thread (mean first, then deviations), merged pairwise after that: no cancellation.
         float total = 0.0f;
@@ -430,7 +500,7 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
             if (covered(l)) {
                 float f[VECTOR];
                 widen(data[l], f);
-    #if !EXACT
+#if !EXACT
                 p.count += VECTOR;
 #endif
 #pragma unroll
@@ -449,18 +519,39 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
 #pragma unroll
                 for (int i = 0; i < VECTOR; ++i) p.squares = fmaf(f[i] - p.mean, f[i] - p.mean, p.squares);
             }
+#endif
         refill();
         p = reduce_row(p, slots[turn], rank);
-        float scale = rsqrtf(p.squares / columns + epsilon), base = p.mean;
+#if OPERATOR == SOFTMAX
+        // An all-masked row (only -inf) has no softmax: NaN, as in the framework.
+        float scale = p.maximum == -INFINITE ? __int_as_float(0x7fc00000) : 1.0f / p.sum, base = p.maximum;
+#else
+        float scale = rsqrtf(p.squares / columns + epsilon), base = 0.0f;
+#if OPERATOR == LAYERNORM
+        base = p.mean;
+#endif
 #endif
         turn ^= 1;
 
+#if REREAD
+        constexpr int CHUNK = LOADS < 4 ? LOADS : 4;  // loads in flight at one time
+        Vector again[CHUNK];
+        const Element* from = (RESIDUAL ? sum + row * y_stride : x + row * x_stride) + first;
+#endif
 #pragma unroll
         for (int l = 0; l < LOADS; ++l) {
             int column = first + l * STEP;
             if (!covered(l)) continue;
             float f[VECTOR];
+#if REREAD
+            if (l % CHUNK == 0)
+#pragma unroll
+                for (int i = 0; i < CHUNK; ++i)
+                    if (covered(l + i)) again[i] = load_again(from + (l + i) * STEP);
+            widen(again[l % CHUNK], f);
+#else
             widen(data[l], f);
+#endif
 #if OPERATOR == SOFTMAX
 #pragma unroll
             for (int i = 0; i < VECTOR; ++i) f[i] = exponential(f[i], base) * scale;

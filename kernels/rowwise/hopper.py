@@ -17,7 +17,7 @@ _TYPES = [*[ctypes.c_void_p] * 7, ctypes.c_longlong, ctypes.c_int, *[ctypes.c_lo
 
 
 def softmax(
-    x: torch.Tensor, *, online: bool = True, no_allocate: bool = True, mapping: Mapping | None = None
+    x: torch.Tensor, *, online: bool = True, no_allocate: bool = False, mapping: Mapping | None = None
 ) -> torch.Tensor:
     """Softmax over the last dimension. `x`: bfloat16 or float32 on a GPU, rows of up to 131,072 elements."""
     rows = _rows(x)
@@ -74,7 +74,7 @@ def switches(
     weight: bool = False,
     bias: bool = False,
     statistics: bool = False,
-    no_allocate: bool = True,
+    no_allocate: bool = False,
 ) -> Switches:
     """Macros of the source that follow from the call."""
     return (
@@ -83,9 +83,11 @@ def switches(
         ("NO_ALLOCATE", int(no_allocate)),
         ("ONLINE", int(online)),
         ("PREFETCH", mapping.prefetch),
+        ("REREAD", mapping.reread if online else 0),
         ("RESIDENT", mapping.resident),
         ("RESIDUAL", int(residual)),
         ("STATISTICS", int(statistics)),
+        ("STREAMING", mapping.streaming),
         ("WEIGHT", int(weight)),
     )
 
@@ -170,7 +172,7 @@ def _run(
     mapping: Mapping | None,
     *,
     online: bool = True,
-    no_allocate: bool = True,
+    no_allocate: bool = False,
 ) -> None:
     count, columns = x.shape
     if x.numel() == 0:

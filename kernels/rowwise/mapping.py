@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,10 @@ class Mapping:
     """Where a staying block keeps its part of weight and bias: 1 in registers, 2 in shared memory, 0 nowhere."""
     min_blocks: int = 1
     """Blocks that must fit on a multiprocessor together: it caps the registers of a thread."""
+    reread: int = 0
+    """1: the row is read again from the caches to be scaled, in place of waiting in registers."""
+    streaming: int = 0
+    """1: stores are the first to leave the second-level cache."""
 
     @property
     def columns(self) -> int:
@@ -91,29 +95,59 @@ def rule(columns: int, vector: int) -> Mapping:
 def candidates(operator: str, columns: int, itemsize: int) -> list[Mapping]:
     """Mappings that the tuner tries for a power-of-two row: those that fit registers (64 K) and shared memory (227 KB)."""
     vector = _LOAD_BYTES // itemsize
-    inputs = 2 if operator.startswith("add") else 1
-    parameters = {"softmax": 0, "rmsnorm": 1, "layernorm": 2}[operator.removeprefix("add_")]
     found = []
     for loads in (1, 2, 4, 8, 16):
         for cluster in (1, 2, 4, 8):
             per_row, rest = divmod(columns // vector, loads * cluster)
-            if rest or not 16 <= per_row <= 1024 or (cluster > 1 and per_row < 512) or (loads == 16 and inputs == 2):
-                continue
-            threads = max(128, per_row)
-            for prefetch in (0, 1, 2, 3):
-                for resident in (0, 1, 2) if parameters and prefetch else (0,):
-                    registers = 56 + 4 * loads * (inputs + (parameters if resident == 1 else 0))
-                    blocks = max(1, min(65_536 // (registers * threads), 2_048 // threads))
-                    mapping = Mapping(vector, loads, threads, per_row, cluster, prefetch, resident, blocks)
-                    shared = _LOAD_BYTES * mapping.slots(inputs, parameters)
-                    if shared > 225_000 or (cluster > 1 and not prefetch):
-                        continue
-                    if prefetch >= 2 and columns * itemsize < 65_536:
-                        continue
-                    if shared:
-                        blocks = max(1, min(blocks, 225_000 // shared))
-                    found.append(Mapping(vector, loads, threads, per_row, cluster, prefetch, resident, blocks))
+            if not rest and 16 <= per_row <= 1024 and (cluster == 1 or per_row >= 512):
+                found += _spread(operator, Mapping(vector, loads, max(128, per_row), per_row, cluster), itemsize)
+    for narrow in (vector // 2, vector // 4):
+        for loads in (2, 4, 8):
+            per_row, rest = divmod(columns // narrow, loads)
+            if not rest and 16 <= per_row <= 512:
+                base = Mapping(narrow, loads, max(128, per_row), per_row)
+                found += [mapping for mapping in _spread(operator, base, itemsize) if not mapping.prefetch]
     return found
+
+
+def _spread(operator: str, base: Mapping, itemsize: int) -> list[Mapping]:
+    """A mapping with every way of waiting and storing, each with few and with many blocks on a multiprocessor."""
+    inputs = 2 if operator.startswith("add") else 1
+    parameters = {"softmax": 0, "rmsnorm": 1, "layernorm": 2}[operator.removeprefix("add_")]
+    wide = base.vector * itemsize == _LOAD_BYTES
+    words = max(1, base.vector * itemsize // 4) * base.loads
+    found = []
+    for prefetch, resident, reread in _WAITING:
+        kept = parameters if resident == 1 else 0
+        mapping = replace(base, prefetch=prefetch, resident=resident, reread=reread)
+        shared = base.vector * itemsize * mapping.slots(inputs, parameters)
+        if (
+            (resident and not parameters)
+            or shared > 225_000
+            or (prefetch >= 2 and base.columns * itemsize < 65_536)
+            or (base.cluster > 1 and not prefetch and not reread)
+            or (reread and not wide)
+            or (base.loads == 16 and inputs == 2 and not reread)
+        ):
+            continue
+        held = 0 if reread else words * inputs
+        most = min(65_536 // (max(24, 20 + held + words * kept) * base.threads), 2_048 // base.threads)
+        few = min(65_536 // (max(40, 56 + held + words * kept) * base.threads), 2_048 // base.threads)
+        fitting = 225_000 // shared if shared else 32
+        found += [
+            replace(mapping, min_blocks=blocks, streaming=streaming)
+            for blocks in sorted({max(1, min(few, fitting)), max(1, min(2 * few, most, fitting))})
+            for streaming in ((0, 1) if wide and not prefetch else (0,))
+        ]
+    return found
+
+
+_WAITING = (
+    (0, 0, 0),
+    (0, 0, 1),
+    *((prefetch, resident, 0) for prefetch in (1, 2, 3) for resident in (0, 1, 2)),
+)
+"""(prefetch, resident, reread): where a row and its parameters wait."""
 
 
 @functools.cache

@@ -72,19 +72,29 @@ def rowwise_ablations(operator: str, columns: int, itemsize: int) -> dict[str, C
     variants: dict[str, RowMapping] = {"all on": chosen, "untuned mapping": rule(columns, vector)}
     if chosen.prefetch:
         variants["no prefetch"] = replace(chosen, prefetch=0, resident=0)
+    if chosen.reread:
+        variants["kept in registers"] = replace(chosen, reread=0, min_blocks=1)
+    if chosen.streaming:
+        variants["ordinary stores"] = replace(chosen, streaming=0)
     if chosen.resident:
         variants["parameters not resident"] = replace(chosen, resident=0)
     if chosen.cluster == 1 and chosen.threads_per_row >= 256:
         variants["cluster of 2"] = replace(chosen, cluster=2, loads=max(1, chosen.loads // 2))
     if chosen.cluster > 1:
         variants["twice the cluster"] = replace(chosen, cluster=min(16, chosen.cluster * 2), loads=chosen.loads // 2)
-    if chosen.loads * vector <= 32:
+    if chosen.loads * chosen.vector <= 32 and chosen.vector * itemsize > 4:
         variants["4-byte loads"] = replace(
-            chosen, vector=4 // itemsize, loads=chosen.loads * vector * itemsize // 4, prefetch=0, resident=0
+            chosen,
+            vector=4 // itemsize,
+            loads=chosen.loads * chosen.vector * itemsize // 4,
+            prefetch=0,
+            resident=0,
+            reread=0,
+            streaming=0,
         )
     found = {label: _with_mapping(operator, mapping) for label, mapping in variants.items()}
     if operator == "softmax":
-        found["ordinary loads"] = lambda i: hopper.softmax(i["x"], no_allocate=False, mapping=chosen)
+        found["loads past the first-level cache"] = lambda i: hopper.softmax(i["x"], no_allocate=True, mapping=chosen)
         found["two reductions"] = lambda i: hopper.softmax(i["x"], online=False, mapping=chosen)
     return found
 
@@ -154,7 +164,7 @@ def attention_ablations() -> dict[str, Contender]:
         "no overlap": replace(base, overlap=False),
         "always rescaled": replace(base, lazy_rescale=False),
         "none of the four": attention_hopper.Flags(False, False, False, False),
-        "sections of 20% of L2": replace(base, l2_percent=20),
+        "sections of 60% of L2": replace(base, l2_percent=60),
     }
     found = {label: _hopper_attention(flags) for label, flags in off.items()}
     triton = {
