@@ -17,7 +17,7 @@ SEQUENCE = 128
 VIDEO = (3, 16, 112, 112)
 
 
-def torchvision_model(name: str, *, dtype: str = "float32", training: bool = False) -> Declaration:
+def torchvision_model(name: str, *, dtype: str = "float32", precision: str = "", training: bool = False) -> Declaration:
     """A model of torchvision by its name in `torchvision.models.list_models()`, at batch 1.
 
     Images are 3 x 224 x 224 (299 for inception_v3), videos 3 x 16 x 112 x 112. Raises `InputError` for a name that is none.
@@ -43,10 +43,12 @@ def torchvision_model(name: str, *, dtype: str = "float32", training: bool = Fal
         model: torch.nn.Module = models.get_model(name, **options)
         return model
 
-    return Declaration(name, make, lambda: torch.zeros(shape), dtype, training)
+    return Declaration(name, make, lambda: torch.zeros(shape), dtype, precision, training)
 
 
-def hugging_face_model(source: str, *, dtype: str = "float32", training: bool = False) -> Declaration:
+def hugging_face_model(
+    source: str, *, dtype: str = "float32", precision: str = "", training: bool = False
+) -> Declaration:
     """The model of a Hugging Face configuration: a folder with config.json, or the name of one on the hub.
 
     Batch 1: 128 tokens for text, the configured picture for vision, both sides for encoders with decoders, one window of sound
@@ -66,7 +68,7 @@ def hugging_face_model(source: str, *, dtype: str = "float32", training: bool = 
     config.use_cache = False
     name = "".join(c if c.isalnum() or c in "._-" else "-" for c in (folder.name if folder.exists() else source))
     name = name.strip("._-")[-64:] or str(config.model_type)
-    return Declaration(name, lambda: _Plain(config), _inputs_of(config), dtype, training)
+    return Declaration(name, lambda: _Plain(config), _inputs_of(config), dtype, precision, training)
 
 
 class _Plain(torch.nn.Module):

@@ -69,6 +69,9 @@ Exit codes: 0 compiled (assay gate judges what), 2 bad input or nothing that com
 @click.option(
     "--dtype", default="float32", show_default=True, help="Of --torchvision and --hf: float32, float16, bfloat16."
 )
+@click.option(
+    "--precision", metavar="POLICY", help="Storage of --torchvision and --hf: float16, w8a8, w8a16, w4a8, w4a16."
+)
 @click.option("--training", is_flag=True, help="Compile forward and backward of --torchvision and --hf.")
 @click.option("--strict", is_flag=True, help="An operator that would run on the host is an error.")
 @click.option("--without", multiple=True, metavar="PASSES", help="Fusion passes that are off, by comma.")
@@ -126,7 +129,7 @@ def _request(options: dict[str, Any], head: Path) -> Request:
 
     from assay.baselines.checkout import relative_file
     from assay.npu_backend.compilation import Request
-    from assay.npu_backend.declaration import DTYPES
+    from assay.npu_backend.declaration import DTYPES, PRECISIONS
     from assay.npu_backend.simulator import preset
 
     file, names = _file(options["file"], _words(options["models"]))
@@ -136,10 +139,12 @@ def _request(options: dict[str, Any], head: Path) -> Request:
         )
     if names and file is None:
         raise InputError("--model chooses among the models of FILE: leave it out, or give FILE.")
-    if file is not None and (options["training"] or options["dtype"] != "float32"):
-        raise InputError("a declaration of FILE says its own dtype and training: leave --dtype and --training out.")
+    if file is not None and (options["training"] or options["precision"] or options["dtype"] != "float32"):
+        raise InputError("a declaration of FILE says this itself: leave --dtype, --precision and --training out.")
     if options["dtype"] not in DTYPES:
         raise InputError(f"--dtype {options['dtype'][:40]} is none: choose from {', '.join(DTYPES)}.")
+    if options["precision"] and options["precision"] not in PRECISIONS:
+        raise InputError(f"--precision {options['precision'][:40]} is none: choose from {', '.join(PRECISIONS)}.")
     machine = preset(options["machine"])
     if options["vtcm"] is not None:
         machine = replace(machine, vtcm_bytes=int(options["vtcm"] * (1 << 20)))
@@ -150,6 +155,7 @@ def _request(options: dict[str, Any], head: Path) -> Request:
         torchvision=tuple(dict.fromkeys(options["torchvision"])),
         hugging_face=tuple(str(Path(n).resolve()) if Path(n).exists() else n for n in dict.fromkeys(options["hf"])),
         dtype=options["dtype"],
+        precision=options["precision"] or "",
         training=options["training"],
         strict=options["strict"],
         without=_passes(_words(options["without"])),
@@ -214,7 +220,12 @@ def _write(
     words = ["assay", "compile", *([request.file.as_posix()] if request.file is not None else [])]
     for option in ("torchvision", "hf", "models", "without"):
         words += [w for value in options[option] for w in (f"--{option.removesuffix('s')}", value)]
-    words += [w for name in ("machine", "vtcm") if options[name] is not None for w in (f"--{name}", f"{options[name]}")]
+    words += [
+        w
+        for name in ("machine", "vtcm", "precision")
+        if options[name] is not None
+        for w in (f"--{name}", f"{options[name]}")
+    ]
     words += [f"--{name}" for name in ("training", "strict", "once") if options[name]]
     made, beside = records(
         request,

@@ -34,6 +34,7 @@ class Request:
     torchvision: tuple[str, ...] = ()
     hugging_face: tuple[str, ...] = ()
     dtype: str = "float32"
+    precision: str = ""
     training: bool = False
     """For models that no file declares."""
     strict: bool = False
@@ -89,6 +90,7 @@ class Model:
 
     name: str
     dtype: str
+    precision: str
     training: bool
     configuration: Mapping[str, Scalar]
     failed: str = ""
@@ -105,6 +107,11 @@ class Model:
     graphs: int = 0
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
+
+    @property
+    def format(self) -> str:
+        """Dtype, and in what it is stored where a policy says so: `float32 as w8a8`."""
+        return f"{self.dtype} as {self.precision}" if self.precision else self.dtype
 
     @property
     def cycles(self) -> int:
@@ -174,6 +181,7 @@ def compile_checkout(
             "torchvision": list(request.torchvision),
             "hf": list(request.hugging_face),
             "dtype": request.dtype,
+            "precision": request.precision,
             "training": request.training,
             "options": request.options(),
             "out": str(scratch / f"{side}-{turn}"),
@@ -210,6 +218,7 @@ def model_of(entry: Mapping[str, Any], folder: Path, machine: Machine, unstable:
         model = Model(
             name=str(entry["name"])[:64],
             dtype=str(entry["dtype"])[:20],
+            precision=str(entry["precision"])[:20],
             training=bool(entry["training"]),
             configuration=dict(entry["configuration"]),
             seconds=float(entry["seconds"]),

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Scalar = bool | int | float | str
 MODULE = "assay_compile_declaration"
 """The name under which the user's file is imported: no package of theirs has it."""
+PRECISIONS = ("float16", "w8a8", "w8a16", "w4a8", "w4a16")
+"""Names of `precision.POLICIES`, which needs torch."""
 DTYPES = ("float32", "float16", "bfloat16")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -40,6 +42,8 @@ class Declaration:
     """Makes the arguments of one call: a tensor, a tuple of them, or a dictionary of keyword arguments."""
     dtype: str = "float32"
     """float32, float16 or bfloat16: the model's parameters and floating arguments are converted to it."""
+    precision: str = ""
+    """Policy of storage, such as w8a8: what tensors take in memory and how fast they multiply, not what they compute."""
     training: bool = False
     """Compile forward and backward of the sum of the floating outputs, instead of inference."""
     configuration: Mapping[str, Scalar] = field(default_factory=dict)
@@ -56,6 +60,9 @@ class Declaration:
                 raise InputError(f"{self.name}: `{what}` is a {found}, not a function that makes it: write a lambda.")
         if self.dtype not in DTYPES:
             raise InputError(f"{self.name}: there is no dtype {self.dtype!r}: choose from {', '.join(DTYPES)}.")
+        if self.precision and self.precision not in PRECISIONS:
+            known = ", ".join(PRECISIONS)
+            raise InputError(f"{self.name}: there is no precision {self.precision!r}: choose from {known}.")
         for flag, value in self.configuration.items():
             if not isinstance(value, Scalar):
                 raise InputError(

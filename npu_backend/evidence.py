@@ -122,14 +122,14 @@ def _subject(request: Request, checkout: Checkout) -> Subject:
         for program in model.programs:
             hasher.update(dump_program(program).encode())
         several = len(checkout.models) > 1
-        for flag, value in {"dtype": model.dtype, **model.configuration}.items():
+        for flag, value in {"dtype": model.format, **model.configuration}.items():
             configuration[f"{model.name}.{flag}" if several else flag] = value
     names = [model.name for model in checkout.models]
     fallback = request.file.stem if request.file is not None else "models"
     return Subject(
         name=names[0] if len(names) == 1 else fallback,
         digest=f"sha256:{hasher.hexdigest()}",
-        format=", ".join(sorted({model.dtype for model in checkout.models})),
+        format=", ".join(sorted({model.format for model in checkout.models})),
         backend=f"mock NPU, {request.machine.name}",
         configuration=configuration,
     )

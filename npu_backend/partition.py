@@ -27,6 +27,7 @@ from assay.npu_backend.fusion import fuse, unfuse
 from assay.npu_backend.interpreter import execute
 from assay.npu_backend.layers import LayerGraph, prepare
 from assay.npu_backend.lowering import Result, UnsupportedError, declare_input, lower_node
+from assay.npu_backend.precision import with_precision
 from assay.npu_backend.tensor import Role
 from assay.npu_backend.tiling import DoesNotFitError, tile
 from assay.npu_backend.validation import VTCM_BYTES, validate
@@ -44,6 +45,8 @@ class Settings:
     without: tuple[str, ...] = ()
     """Fusion passes that are off."""
     vtcm_bytes: int = VTCM_BYTES
+    precision: str = ""
+    """Policy of storage (`precision.POLICIES`); empty: every tensor is stored in its own dtype."""
 
 
 @dataclass(frozen=True)
@@ -263,6 +266,8 @@ class _Planner:
         }
         graph.mark_outputs(outputs.values())
         fused = fuse(graph, without=self.settings.without)
+        if self.settings.precision:
+            fused = with_precision(fused, self.settings.precision)
         while True:
             try:
                 program = tile(fused, capacity=self.settings.vtcm_bytes)

@@ -21,12 +21,13 @@ from assay.npu_backend.cache import PlanCache, cache_at, plan_with
 from assay.npu_backend.codegen import Program, print_program
 from assay.npu_backend.decompositions import decompositions
 from assay.npu_backend.partition import Fallback, Plan, Settings, number, run_plan
+from assay.npu_backend.precision import POLICIES
 from assay.npu_backend.simulator import SPEC, Cost, simulate
 from assay.npu_backend.validation import VTCM_BYTES
 
 NAME = "mock_npu"
 MODES = ("host", "simulate")
-_OPTIONS = ("mode", "strict", "without", "vtcm_bytes", "report", "cache")
+_OPTIONS = ("mode", "strict", "without", "vtcm_bytes", "report", "cache", "precision")
 
 
 @dataclass
@@ -101,7 +102,7 @@ def mock_npu(
     module: fx.GraphModule, examples: list[Any], *, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
     """The backend. Options: `mode` host or simulate, `strict`, `without` (fusion passes), `vtcm_bytes`, `report`,
-    `cache` (a folder for plans).
+    `cache` (a folder for plans), `precision` (a policy of storage).
 
     Raises `InputError` for options that are none and, in strict mode, for a node that would run on the host.
     """
@@ -112,10 +113,14 @@ def mock_npu(
     mode = options.get("mode", "host")
     if mode not in MODES:
         raise InputError(f"{NAME} has no mode {mode!r}: choose from {', '.join(MODES)}.")
+    precision = str(options.get("precision") or "")
+    if precision and precision not in POLICIES:
+        raise InputError(f"{NAME} has no precision {precision!r}: choose from {', '.join(POLICIES)}.")
     settings = Settings(
         bool(options.get("strict", False)),
         tuple(options.get("without", ())),
         int(options.get("vtcm_bytes", VTCM_BYTES)),
+        precision,
     )
     report, cache = options.get("report"), cache_at(options.get("cache"))
 

@@ -115,7 +115,12 @@ def summary(models: Sequence[Model], machine: Machine) -> dict[str, Any]:
 
 
 def _summary(model: Model, machine: Machine) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": model.name, "dtype": model.dtype, "training": model.training}
+    found: dict[str, Any] = {
+        "name": model.name,
+        "dtype": model.dtype,
+        "precision": model.precision,
+        "training": model.training,
+    }
     if model.failed:
         return {**found, "failed": model.failed}
     return {
@@ -167,7 +172,7 @@ def page(models: Sequence[Model], machine: Machine) -> str:
             ("VTCM peak", f"{model.vtcm_peak:,} B of {machine.vtcm_bytes:,} B"),
             ("bottleneck", model.bottleneck.value),
             ("multiply-accumulates on the NPU", f"{model.macs:,} ({model.share:.2%} of all)"),
-            ("arguments", f"{model.inputs} ({model.dtype})"),
+            ("arguments", f"{model.inputs} ({model.format})"),
         ]
         parts.append(_table(("", ""), numbers))
         parts += [timeline(model), occupancy(model, machine.vtcm_bytes), bars(model)]

@@ -44,7 +44,7 @@ def _print(console: Console, model: Model, base: Model | None, machine: Machine)
         return
     there = base if base is not None and not base.failed else None
     mode = ", forward and backward" if model.training else ""
-    console.print(f"{model.name} ({model.dtype}{mode}, {model.inputs}) on {machine.name}", style="bold", markup=False)
+    console.print(f"{model.name} ({model.format}{mode}, {model.inputs}) on {machine.name}", style="bold", markup=False)
     latency = milliseconds(machine, model.cycles)
     time = f", about {latency:.3g} ms" if latency is not None else ""
     lines = [
@@ -105,7 +105,7 @@ def _change(base: Model | None, head: Model, count: str) -> str:
 def size(count: float) -> str:
     """Bytes in the binary unit that keeps the number short."""
     for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
+        if count < 999.5:
             return f"{count:.3g} {unit}"
         count /= 1024
-    return f"{count:.3g} GiB"
+    return f"{count:,.3g} GiB"

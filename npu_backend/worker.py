@@ -43,6 +43,7 @@ def answer(request: Mapping[str, Any], told: Any) -> Answer:
         described = {
             "name": declaration.name,
             "dtype": declaration.dtype,
+            "precision": declaration.precision,
             "training": declaration.training,
             "configuration": dict(declaration.configuration),
         }
@@ -61,10 +62,11 @@ def _declarations(request: Mapping[str, Any], root: Path) -> dict[str, Declarati
         found = load(file, root=root)
         names = tuple(n for n in request["names"] if n in found or not request["optional"])
         found = chosen(found, names, file.name) if names or not request["names"] else {}
+    how = {key: request[key] for key in ("dtype", "precision", "training")}
     for name in request["torchvision"]:
-        found[name] = catalogue.torchvision_model(name, dtype=request["dtype"], training=request["training"])
+        found[name] = catalogue.torchvision_model(name, **how)
     for name in request["hf"]:
-        made = catalogue.hugging_face_model(name, dtype=request["dtype"], training=request["training"])
+        made = catalogue.hugging_face_model(name, **how)
         found[made.name] = made
     return found
 
@@ -72,6 +74,7 @@ def _declarations(request: Mapping[str, Any], root: Path) -> dict[str, Declarati
 def _compile(declaration: Declaration, options: Mapping[str, Any], folder: Path, root: Path) -> Answer:
     """Programs, layers and fallbacks of one model. Raises `InputError` with one line when it does not compile."""
     report, warnings = Report(), list[str]()
+    options = {**options, "precision": declaration.precision, "report": report}
     torch.manual_seed(0)
     dtype = getattr(torch, declaration.dtype)
     try:
@@ -85,10 +88,10 @@ def _compile(declaration: Declaration, options: Mapping[str, Any], folder: Path,
     except Exception as error:
         raise InputError(f"{declaration.name}: making the model raised {one_line(error)}") from error
     try:
-        _run(model, args, kwargs, {**options, "report": report}, fullgraph=True, training=declaration.training)
+        _run(model, args, kwargs, options, fullgraph=True, training=declaration.training)
     except torch._dynamo.exc.Unsupported as error:
         report.graphs.clear()
-        _run(model, args, kwargs, {**options, "report": report}, fullgraph=False, training=declaration.training)
+        _run(model, args, kwargs, options, fullgraph=False, training=declaration.training)
         why = next(iter(str(error).strip().splitlines()), "")[:120]
         warnings.append(f"the model has graph breaks ({why}): code that runs several times is counted once")
     if not report.graphs:
@@ -138,7 +141,7 @@ def _run(
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    options: Mapping[str, Any],
+    options: dict[str, Any],
     *,
     fullgraph: bool,
     training: bool,
@@ -147,7 +150,7 @@ def _run(
     torch._dynamo.reset()
     # The fast path of attention layers is one operator that hides their products.
     torch.backends.mha.set_fastpath_enabled(False)
-    compiled = torch.compile(model, backend=mock_npu, options=dict(options), dynamic=False, fullgraph=fullgraph)
+    compiled = torch.compile(model, backend=mock_npu, options=options, dynamic=False, fullgraph=fullgraph)
     try:
         with torch.set_grad_enabled(training):
             found = compiled(*args, **kwargs)
