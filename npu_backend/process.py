@@ -19,18 +19,21 @@ from assay.baselines.errors import InputError, ServiceError
 
 RESULT = "result.json"
 MAX_ANSWER = 256 << 20
-_START = "from assay.npu_backend.worker import main; main()"
+WORKER = "from assay.npu_backend.worker import main; main()"
+"""What a process runs, with the path of its request and the descriptor for its progress."""
 Told = Callable[[str], None]
 
 
-def run(requests: Sequence[Mapping[str, Any]], *, name: str, seconds: float, told: Told) -> list[dict[str, Any]]:
+def run(
+    requests: Sequence[Mapping[str, Any]], *, name: str, seconds: float, told: Told, program: str = WORKER
+) -> list[dict[str, Any]]:
     """The answers to requests, each by a fresh process of its own, all at the same time.
 
     Every process has another seed of Python's hashes, so that a result that depends on the order of a set shows itself.
-    Progress of the first is told. Raises `InputError` with a worker's own line, and `ServiceError` when one ends or is not done
+    `program` is Python code, the worker's own unless given. Progress of the first is told. Raises `InputError` with a worker's own line, and `ServiceError` when one ends or is not done
     within `seconds`.
     """
-    workers = [_Worker(request, seed, name) for seed, request in enumerate(requests)]
+    workers = [_Worker(request, seed, name, program) for seed, request in enumerate(requests)]
     try:
         deadline = time.monotonic() + seconds
         for worker in workers:
@@ -42,7 +45,7 @@ def run(requests: Sequence[Mapping[str, Any]], *, name: str, seconds: float, tol
 
 
 class _Worker:
-    def __init__(self, request: Mapping[str, Any], seed: int, name: str) -> None:
+    def __init__(self, request: Mapping[str, Any], seed: int, name: str, program: str) -> None:
         self._name = name
         self._out = Path(request["out"])
         self._out.mkdir(parents=True, exist_ok=True)
@@ -52,7 +55,7 @@ class _Worker:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 closed with the worker
         self._process = subprocess.Popen(
             # -P: nothing of the checkout is taken for a module of ours or of Python.
-            [sys.executable, "-P", "-c", _START, str(asked), str(theirs)],
+            [sys.executable, "-P", "-c", program, str(asked), str(theirs)],
             cwd=request["root"],
             env={
                 **os.environ,

@@ -165,10 +165,20 @@ def _run(
             raise
         raise InputError("PyTorch does not trace the model: make it compile with torch.compile first.") from None
     except Exception as error:
-        told: BaseException | None = error
-        while told is not None and not isinstance(told, InputError):
-            told = getattr(told, "inner_exception", None) or told.__cause__
-        raise InputError(str(told) if told is not None else f"compiling it raised {one_line(error)}") from error
+        chain = _chain(error)
+        ours = next((e for e in chain if isinstance(e, InputError)), None)
+        # PyTorch wraps what happened in what it was doing; the innermost error is the one that the user knows.
+        raise InputError(str(ours) if ours is not None else f"compiling it raised {one_line(chain[-1])}") from error
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """An error, then what it was raised from, and so on."""
+    found: list[BaseException] = []
+    here: BaseException | None = error
+    while here is not None and here not in found:
+        found.append(here)
+        here = getattr(here, "inner_exception", None) or here.__cause__ or here.__context__
+    return found
 
 
 def place_of(line: str, root: Path) -> str:
