@@ -30,8 +30,8 @@ def run(
     """The answers to requests, each by a fresh process of its own, all at the same time.
 
     Every process has another seed of Python's hashes, so that a result that depends on the order of a set shows itself.
-    `program` is Python code, the worker's own unless given. Progress of the first is told. Raises `InputError` with a worker's own line, and `ServiceError` when one ends or is not done
-    within `seconds`.
+    `program` is Python code, the worker's own unless given. Progress of the first is told. Raises `InputError` with a worker's
+    own line, and `ServiceError` when one ends or is not done within `seconds`.
     """
     workers = [_Worker(request, seed, name, program) for seed, request in enumerate(requests)]
     try:
