@@ -91,7 +91,7 @@ def print_table(result: Result) -> None:
         def on_broken_pipe(self) -> None:
             raise  # rich would end the process; the caller still has a verdict to exit by
 
-    console = Output(highlight=False)
+    console = Output(highlight=False, emoji=False)
     wide = console.options.update(max_width=10_000)
     if not console.is_terminal:
         console.width = 160  # a log has no edge

@@ -88,7 +88,7 @@ class _Worker:
             if not lines:
                 break
             for line in lines.splitlines():
-                told(f"{self._name}: {line[:200]}")
+                told(f"{self._name}: {visible(line[:200])}")
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.1, deadline - time.monotonic()))
 
@@ -123,3 +123,8 @@ class _Worker:
         lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
         last = f" (it last wrote: {' '.join(lines[-1].split())[:200]})" if lines else ""
         return f"the worker of {self._name} {how} while it compiled{last}."
+
+
+def visible(text: str) -> str:
+    """Text that user code may have written, without what a terminal would obey: colours, cursor movements, line breaks."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

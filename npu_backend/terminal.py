@@ -14,6 +14,7 @@ from assay.baselines.compare.npu import relative
 from assay.npu_backend.compilation import Model, milliseconds
 from assay.npu_backend.machine import Machine
 from assay.npu_backend.pictures import costliest
+from assay.npu_backend.process import visible
 from assay.npu_backend.report import BESIDE, EVIDENCE
 
 LAYERS = 10
@@ -22,7 +23,7 @@ HOST = 12
 
 def print_models(models: Sequence[Model], base: Sequence[Model] | None, machine: Machine, out: Path | None) -> None:
     """Print every model; with `base`, how each number changed against the model of the same name."""
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     if not console.is_terminal:
         console.width = 160  # a log has no edge
     before = {model.name: model for model in base or ()}
@@ -40,11 +41,13 @@ def print_models(models: Sequence[Model], base: Sequence[Model] | None, machine:
 
 def _print(console: Console, model: Model, base: Model | None, machine: Machine) -> None:
     if model.failed:
-        console.print(f"{model.name} does not compile: {model.failed}", style="red", markup=False)
+        console.print(f"{model.name} does not compile: {visible(model.failed)}", style="red", markup=False)
         return
     there = base if base is not None and not base.failed else None
     mode = ", forward and backward" if model.training else ""
-    console.print(f"{model.name} ({model.format}{mode}, {model.inputs}) on {machine.name}", style="bold", markup=False)
+    console.print(
+        f"{model.name} ({model.format}{mode}, {visible(model.inputs)}) on {machine.name}", style="bold", markup=False
+    )
     latency = milliseconds(machine, model.cycles)
     time = f", about {latency:.3g} ms" if latency is not None else ""
     lines = [
@@ -64,14 +67,16 @@ def _print(console: Console, model: Model, base: Model | None, machine: Machine)
     if model.host:
         console.print(f"  on the host ({len(model.host)}):", markup=False)
     for entry in model.host[:HOST]:
-        where = f"\n        {entry.line[:140]}" if entry.line else ""
-        console.print(f"    {entry.op}: {entry.why}{where}", markup=False, style="yellow", soft_wrap=True)
+        where = f"\n        {visible(entry.line[:140])}" if entry.line else ""
+        console.print(
+            f"    {visible(entry.op)}: {visible(entry.why)}{where}", markup=False, style="yellow", soft_wrap=True
+        )
     if len(model.host) > HOST:
         console.print(f"    and {len(model.host) - HOST} more", style="yellow")
     if model.unstable:
         console.print(f"  void: two compilations differ ({model.unstable})", style="red", markup=False)
     for warning in model.warnings:
-        console.print(f"  note: {warning}", style="yellow", markup=False)
+        console.print(f"  note: {visible(warning)}", style="yellow", markup=False)
 
 
 def _layers(model: Model) -> Table:
@@ -83,7 +88,7 @@ def _layers(model: Model) -> Table:
     table.add_column("bottleneck", no_wrap=True)
     for layer in shown:
         table.add_row(
-            Text(f"  {layer.label[-64:]}"),
+            Text(f"  {visible(layer.label[-64:])}"),
             f"{layer.cycles:,}",
             f"{layer.cycles / model.cycles if model.cycles else 0:.1%}",
             size(layer.read_bytes + layer.written_bytes),
@@ -108,4 +113,4 @@ def size(count: float) -> str:
         if count < 999.5:
             return f"{count:.3g} {unit}"
         count /= 1024
-    return f"{count:,.3g} GiB"
+    return f"{count:,.0f} GiB" if count >= 100 else f"{count:.3g} GiB"

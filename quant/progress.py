@@ -87,4 +87,4 @@ class Terminal:
         self._bars.stop()
 
     def _line(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)

@@ -50,5 +50,5 @@ def print_record(record: Record, out: Path) -> None:
     for name, metric in sorted(evidence.metrics.items()):
         shown = f"{metric.value:,.0f}" if metric.unit == "bytes" else f"{metric.value:.4g}"
         table.add_row(escape(name), shown, f"{metric.n:,}" if metric.n else "", escape(metric.unit))
-    Console().print(table)
+    Console(emoji=False).print(table)
     click.echo(f"Evidence {record.digest[:12]} in {out}")
