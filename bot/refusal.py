@@ -56,7 +56,8 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"([\d,]+) examples of .* are in base and not in head",
      "{0} examples are in base and not in head: evaluate the same examples"),
     (r"share no task", "base and head share no task: evaluate the same tasks"),
-    (r"the head has no results for", "a task of the base is missing in the head: evaluate the same tasks"),
+    (r"the head has no results for .*(?:evaluate|measure) the same",
+     "a task of the base is missing in the head: evaluate the same tasks"),
     (r"share no example", "base and head share no example of a task: evaluate the same examples"),
     (r"no group of the policy matches", "no group of the policy matches a measured task: name them under gate.groups"),
     (r"the policy gates .* on ", "the policy gates a task on a metric that the evidence lacks: name one that it has"),
@@ -73,6 +74,12 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"share no timed case", "base and head share no timed case: measure the same cases on both"),
     (r"^block \d+ of .* occurs twice", "a block occurs twice in rows.parquet: measure again"),
     (r"has over ([\d,]+) (cases|blocks): measure fewer", "rows.parquet has over {0} {1}: measure fewer"),
+    # the comparison of compiled models
+    (r"the head has no results for .*: compile the same models",
+     "a model of the base is missing in the head: compile the same models"),
+    (r"has no table of layers", "the evidence has no table of layers, which a compiled model needs: compile again"),
+    (r"a row is no layer and no host operator",
+     "rows.parquet has a row that is no layer and no host operator, or counts below zero: compile again"),
     # our own, which quote nothing
     (r"^the evidence (names another run than the one that uploaded it|claims another head commit than the run measured)",
      "the evidence {0}: measure the pull request's head commit in the run that uploads it"),

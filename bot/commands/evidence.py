@@ -51,6 +51,11 @@ def show(folder: Path, flips_against: Path | None, intersect: bool, as_json: boo
         _flips(record, read_record(flips_against), intersect)
 
 
+def _number(value: float) -> str:
+    """A count in full, anything else to six digits."""
+    return f"{value:,.0f}" if value == int(value) and 1e6 <= abs(value) < 1e15 else f"{value:.6g}"
+
+
 def describe(record: Record) -> None:
     """Print a record for people; none of its texts can steer the terminal or start a line of their own."""
     e = record.evidence
@@ -68,7 +73,7 @@ def describe(record: Record) -> None:
             if metric.scale == "measure" and metric.low is not None and metric.high is not None
             else ""
         )
-        click.echo(f"  {shown(name):<40} {metric.value:.6g} {shown(metric.unit)}{spread}{n}")
+        click.echo(f"  {shown(name):<40} {_number(metric.value)} {shown(metric.unit)}{spread}{n}")
     if isinstance(e.protocol, dict):
         click.echo("protocol")
         for name, value in sorted(e.protocol.items()):

@@ -19,6 +19,7 @@ from assay.baselines.errors import InputError
 from assay.baselines.npu import Row, rows_of, table
 from assay.baselines.policy import Policy, model_limits
 from assay.baselines.record import Record
+from assay.bot.refusal import own_words
 
 TODAY = date(2026, 11, 30)
 
@@ -185,8 +186,9 @@ def test_other_machines_and_shapes_are_not_compared() -> None:
 
 def test_a_model_that_the_head_lacks() -> None:
     head, base = record("head", {"encoder": ENCODER}), record("base", BOTH)
-    with pytest.raises(InputError, match="the head has no results for mobilenet"):
+    with pytest.raises(InputError, match="the head has no results for mobilenet") as caught:
         judged(head, base)
+    assert own_words(caught.value) == "a model of the base is missing in the head: compile the same models"
     some = compare(head, base, Policy(), TODAY, some_tasks=True)
     assert states(some) == {"encoder/cycles": State.EQUIVALENT}
 
@@ -230,8 +232,9 @@ def with_rows(rows: pa.Table) -> Record:
     ],
 )
 def test_tables_that_are_none(rows: pa.Table | None, words: str) -> None:
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=words) as caught:
         judged(with_rows(rows), one(100, side="base"))
+    assert own_words(caught.value).endswith(("compile again", "measure again", "both workflows"))
 
 
 def test_columns_of_another_type_and_nulls_are_refused() -> None:
