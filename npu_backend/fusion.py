@@ -6,7 +6,7 @@ before it (`fused`) when it works in place on the tile that was just computed: s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -14,13 +14,20 @@ from assay.baselines.errors import InputError
 from assay.npu_backend import isa
 from assay.npu_backend.isa import Instruction
 from assay.npu_backend.layers import LayerGraph
+from assay.npu_backend.quantized import fold_quantized
+from assay.npu_backend.rewriting import (
+    ACTIVATIONS,
+    ELEMENTWISE,
+    PRODUCTS,
+    per_channel,
+    prepared,
+    rename,
+    replace_pair,
+    ride,
+    sole,
+    try_ride,
+)
 from assay.npu_backend.tensor import Role
-
-Kinds = tuple[type[Instruction], ...]
-PRODUCTS: Kinds = (isa.MatMul, isa.Conv2d)
-ACTIVATIONS: Kinds = (isa.Relu, isa.Gelu)
-ELEMENTWISE: Kinds = (isa.Relu, isa.Gelu, isa.ElementwiseAdd, isa.ElementwiseMul)
-COMMUTES = frozenset({"add", "multiply", "maximum", "minimum"})
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ def fold_reshape(graph: LayerGraph) -> None:
         graph.layers[place] = layer = replace(layer, x=before.x, order=order)
         same = graph.tensors[layer.x].shape == layer.shape and order == tuple(range(len(order)))
         if same and graph.tensors[layer.out].role == Role.INTERMEDIATE:
-            _rename(graph, layer.out, layer.x)
+            rename(graph, layer.out, layer.x)
     graph.prune()
 
 
@@ -116,12 +123,12 @@ def recompose_rms_norm(graph: LayerGraph) -> None:
         if not isinstance(layer, isa.ElementwiseMul) or layer.function != "multiply":
             continue
         for product, other in ((layer.a, layer.b), (layer.b, layer.a)):
-            head = _sole(graph, product, (isa.LayerNorm,))
+            head = sole(graph, product, (isa.LayerNorm,))
             if not isinstance(head, isa.LayerNorm) or head.center or head.weight or not graph.is_weight(other):
                 continue
             weight, out = graph.tensors[other], graph.tensors[head.out]
             if (weight.shape, weight.dtype) == (out.shape[head.axis :], out.dtype):
-                _replace_pair(graph, head, layer, replace(head, out=layer.out, weight=other))
+                replace_pair(graph, head, layer, replace(head, out=layer.out, weight=other))
                 break
     graph.prune()
 
@@ -160,12 +167,12 @@ def fold_bias(graph: LayerGraph) -> None:
         if not isinstance(layer, isa.ElementwiseAdd) or layer.function != "add":
             continue
         for product, other in ((layer.a, layer.b), (layer.b, layer.a)):
-            head = _sole(graph, product, PRODUCTS)
+            head = sole(graph, product, PRODUCTS)
             if head is None or getattr(head, "bias", None) is not None or not graph.is_weight(other):
                 continue
-            bias = _per_channel(graph, head, other)
+            bias = per_channel(graph, head, other)
             if bias is not None and graph.tensors[layer.out].shape == graph.tensors[head.out].shape:
-                _replace_pair(graph, head, layer, replace(head, out=layer.out, bias=bias))  # type: ignore[call-arg]
+                replace_pair(graph, head, layer, replace(head, out=layer.out, bias=bias))  # type: ignore[call-arg]
                 break
 
 
@@ -175,21 +182,21 @@ def fold_batch_norm(graph: LayerGraph) -> None:
         if not isinstance(layer, isa.ElementwiseMul) or layer.function != "multiply":
             continue
         for product, other in ((layer.a, layer.b), (layer.b, layer.a)):
-            head = _sole(graph, product, (isa.Conv2d,))
+            head = sole(graph, product, (isa.Conv2d,))
             if not isinstance(head, isa.Conv2d) or not graph.is_weight(other) or not graph.is_weight(head.weight):
                 continue
-            scale = _per_channel(graph, head, other)
+            scale = per_channel(graph, head, other)
             if scale is None or graph.tensors[layer.out].shape != graph.tensors[head.out].shape:
                 continue
             if head.bias is not None and not graph.is_weight(head.bias):
                 continue
             channels = graph.tensors[scale].shape[0]
-            column = _prepared(graph, isa.Reshape, f"{head.weight}_scale", x=scale, shape=(channels, 1, 1, 1))
-            weight = _prepared(graph, isa.ElementwiseMul, f"{head.weight}_folded", a=head.weight, b=column)
-            bias = None if head.bias is None else _prepared(
+            column = prepared(graph, isa.Reshape, f"{head.weight}_scale", x=scale, shape=(channels, 1, 1, 1))
+            weight = prepared(graph, isa.ElementwiseMul, f"{head.weight}_folded", a=head.weight, b=column)
+            bias = None if head.bias is None else prepared(
                 graph, isa.ElementwiseMul, f"{head.bias}_folded", a=head.bias, b=scale
             )  # fmt: skip
-            _replace_pair(graph, head, layer, replace(head, out=layer.out, weight=weight, bias=bias))
+            replace_pair(graph, head, layer, replace(head, out=layer.out, weight=weight, bias=bias))
             break
     _fold_second_bias(graph)
 
@@ -199,16 +206,16 @@ def _fold_second_bias(graph: LayerGraph) -> None:
     for layer in list(graph.layers):
         if not isinstance(layer, isa.ElementwiseAdd) or layer.function != "add":
             continue
-        head = _sole(graph, layer.a, (isa.Conv2d,))
+        head = sole(graph, layer.a, (isa.Conv2d,))
         if not isinstance(head, isa.Conv2d) or not graph.is_weight(layer.b):
             continue
         if head.bias is not None and not graph.is_weight(head.bias):
             continue
-        bias = _per_channel(graph, head, layer.b)
+        bias = per_channel(graph, head, layer.b)
         if bias is not None and graph.tensors[layer.out].shape == graph.tensors[head.out].shape:
             if head.bias is not None:
-                bias = _prepared(graph, isa.ElementwiseAdd, f"{head.bias}_shifted", a=head.bias, b=bias)
-            _replace_pair(graph, head, layer, replace(head, out=layer.out, bias=bias))
+                bias = prepared(graph, isa.ElementwiseAdd, f"{head.bias}_shifted", a=head.bias, b=bias)
+            replace_pair(graph, head, layer, replace(head, out=layer.out, bias=bias))
 
 
 def fuse_activation(graph: LayerGraph) -> None:
@@ -223,21 +230,38 @@ def fuse_softmax(graph: LayerGraph) -> None:
             continue
         chain: list[Instruction] = [layer]
         while len(chain) < 3:
-            before = _sole(graph, chain[0].reads()[0], (isa.ElementwiseMul, isa.ElementwiseAdd))
+            before = sole(graph, chain[0].reads()[0], (isa.ElementwiseMul, isa.ElementwiseAdd))
             if before is None:
                 break
             chain.insert(0, before)
-        head = _sole(graph, chain[0].reads()[0], PRODUCTS)
+        head = sole(graph, chain[0].reads()[0], PRODUCTS)
         if head is not None:
             chain.insert(0, head)
         for first, second in pairwise(chain):
-            _try_ride(graph, first.out, second.out)
+            try_ride(graph, first.out, second.out)
 
 
 def fuse_norm(graph: LayerGraph) -> None:
     """A LAYERNORM rides on the sum before it, and a sum on the LAYERNORM before it."""
     ride(graph, (isa.ElementwiseAdd,), (isa.LayerNorm,))
     ride(graph, (isa.LayerNorm,), (isa.ElementwiseAdd,))
+
+
+def fuse_dropout(graph: LayerGraph) -> None:
+    """The mask of a dropout, and its factor, ride on the LAYERNORM before them."""
+    # A mask is made a number where the program begins, so that it is there when the norm is computed.
+    early = [
+        layer
+        for layer in graph.layers
+        if isinstance(layer, isa.Dequantize) and not layer.fused and graph.producer(layer.x) is None
+    ]
+    graph.layers = [*early, *(layer for layer in graph.layers if all(layer is not one for one in early))]
+    ride(graph, (isa.LayerNorm,), (isa.ElementwiseMul,))
+    for layer in list(graph.layers):
+        if layer.fused and isinstance(layer, isa.ElementwiseMul):
+            for reader in graph.readers(layer.out):
+                if isinstance(reader, isa.ElementwiseMul):
+                    try_ride(graph, layer.out, reader.out)
 
 
 def fuse_elementwise(graph: LayerGraph) -> None:
@@ -248,6 +272,11 @@ def fuse_elementwise(graph: LayerGraph) -> None:
 PASSES: tuple[Pass, ...] = (
     Pass("reshape", "RESHAPE of RESHAPE of one kind → one RESHAPE, or none", fold_reshape),
     Pass("transpose", "MATMUL with a transposed right side → MATMUL that reads it transposed", fold_transpose),
+    Pass(
+        "quantize",
+        "DEQUANTIZE, MATMUL or CONV2D → the same in integers, DEQUANTIZE; QUANTIZE of DEQUANTIZE → nothing",
+        fold_quantized,
+    ),
     Pass("weights", "instructions over weights alone → run once on the host", prepare_weights),
     Pass("rms-norm", "ELEMENTWISE_MUL by the RSQRT of a mean square, and by a weight → LAYERNORM", recompose_rms_norm),
     Pass("bias", "MATMUL or CONV2D, ELEMENTWISE_ADD of a weight → its bias", fold_bias),
@@ -255,105 +284,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("activation", "MATMUL or CONV2D, then RELU or GELU → fused", fuse_activation),
     Pass("softmax", "MATMUL, scale, mask, SOFTMAX → fused", fuse_softmax),
     Pass("norm", "ELEMENTWISE_ADD, then LAYERNORM; LAYERNORM, then ELEMENTWISE_ADD → fused", fuse_norm),
+    Pass("dropout", "LAYERNORM, ELEMENTWISE_MUL by a mask and a number → fused", fuse_dropout),
     Pass("elementwise", "chains of elementwise instructions → fused", fuse_elementwise),
 )
 """In the order in which they run."""
-
-
-def ride(graph: LayerGraph, heads: Kinds, followers: Kinds) -> None:
-    """Lets every follower ride on a head that computes one of its operands, where that is possible."""
-    for layer in list(graph.layers):
-        if not isinstance(layer, followers):
-            continue
-        for name in layer.reads():
-            head = graph.producer(name)
-            if head is not None and isinstance(head, heads) and _try_ride(graph, head.out, layer.out):
-                break
-
-
-def _try_ride(graph: LayerGraph, first: str, second: str) -> bool:
-    """Lets the layer that writes `second` ride on the one that writes `first`; False when it cannot."""
-    places = {layer.out: place for place, layer in enumerate(graph.layers)}
-    layer, before = graph.layers[places[second]], graph.tensors[first]
-    if layer.fused or before.role != Role.INTERMEDIATE or len(graph.readers(first)) != 1:
-        return False
-    reads = layer.reads()
-    if reads.count(first) != 1 or graph.tensors[second].shape != before.shape:
-        return False
-    if reads[0] != first:
-        if not isinstance(layer, isa.Binary) or layer.function not in COMMUTES:
-            return False
-        layer = replace(layer, a=layer.b, b=layer.a)
-        reads = layer.reads()
-    start = places[first]
-    while graph.layers[start].fused:
-        start -= 1
-    if places[first] + 1 < len(graph.layers) and graph.layers[places[first] + 1].fused:
-        return False  # something rides on it already
-    if any(places.get(name, -1) >= start for name in reads[1:]):
-        return False  # it is computed after the group begins
-    own = [layer]
-    following = places[second] + 1
-    while following < len(graph.layers) and graph.layers[following].fused:
-        own.append(graph.layers[following])
-        following += 1
-    for rider in own[1:]:
-        if any(places.get(name, -1) >= start for name in rider.reads()[1:]):
-            return False
-    moved = graph.layers[places[second] : following]
-    rest = [other for other in graph.layers if all(other is not one for one in moved)]
-    at = next(index for index, other in enumerate(rest) if other.out == first) + 1
-    graph.layers = [*rest[:at], replace(layer, fused=True), *own[1:], *rest[at:]]
-    return True
-
-
-def _sole(graph: LayerGraph, name: str, kinds: Kinds) -> Instruction | None:
-    """The layer of one of these kinds that writes an intermediate tensor with one reader."""
-    if graph.tensors[name].role != Role.INTERMEDIATE:
-        return None
-    found = graph.readers(name)
-    if len(found) != 1 or found[0].reads().count(name) != 1:
-        return None
-    layer = graph.producer(name)
-    return layer if isinstance(layer, kinds) else None
-
-
-def _per_channel(graph: LayerGraph, head: Instruction, name: str) -> str | None:
-    """A weight with one value for each column or channel of a product, as a vector; None when it is none."""
-    weight, out = graph.tensors[name], graph.tensors[head.out]
-    after = 0 if isinstance(head, isa.MatMul) else 2
-    channels = out.shape[-1 - after]
-    shape = weight.shape
-    while shape and shape[0] == 1 and len(shape) > 1 + after:
-        shape = shape[1:]
-    if shape != (channels, *([1] * after)) or weight.dtype != out.dtype:
-        return None
-    return name if weight.shape == (channels,) else _prepared(graph, isa.Reshape, name, x=name, shape=(channels,))
-
-
-def _prepared(graph: LayerGraph, kind: type[Instruction], name: str, **fields: object) -> str:
-    """A weight that the preamble computes."""
-    out = graph.add(kind, name, name, **fields)
-    graph.preamble.append(graph.layers.pop())
-    graph.tensors[out] = replace(graph.tensors[out], role=Role.WEIGHT)
-    return out
-
-
-def _replace_pair(graph: LayerGraph, head: Instruction, layer: Instruction, made: Instruction) -> None:
-    """Puts one layer where two were: in the place of the second, whose operands are all there."""
-    kept: Sequence[Instruction] = [other for other in graph.layers if other is not head]
-    graph.layers = [made if other is layer else other for other in kept]
-
-
-def _rename(graph: LayerGraph, old: str, new: str) -> None:
-    """Lets readers of one tensor read another."""
-
-    def changed(value: object) -> object:
-        if isinstance(value, tuple):
-            return tuple(changed(item) for item in value)
-        return new if value == old else value
-
-    graph.layers = [
-        replace(layer, **{field: changed(getattr(layer, field)) for field in layer.OPERANDS})  # type: ignore[arg-type]
-        for layer in graph.layers
-    ]

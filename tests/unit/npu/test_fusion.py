@@ -22,7 +22,9 @@ from assay.npu_backend.partition import NpuPart, Settings, plan, run_plan
 from assay.npu_backend.tensor import Role
 
 
-def compiled(model: nn.Module, *inputs: torch.Tensor, without: tuple[str, ...] = ()) -> tuple[list[Any], Any]:
+def compiled(
+    model: nn.Module, *inputs: torch.Tensor, without: tuple[str, ...] = (), vtcm: int = 8 << 20
+) -> tuple[list[Any], Any]:
     """Instructions of a model in inference whose parameters are weights, and what they give."""
     parameters = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     found: list[Any] = []
@@ -33,7 +35,7 @@ def compiled(model: nn.Module, *inputs: torch.Tensor, without: tuple[str, ...] =
 
     def compiler(module: fx.GraphModule, values: list[torch.Tensor]) -> Callable[..., Any]:
         names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
-        chosen = Settings(without=without, strict=True)
+        chosen = Settings(without=without, strict=True, vtcm_bytes=vtcm)
         made = plan(module, values, weights=names[: len(parameters)], settings=chosen)
         found.extend(i for part in made.parts if isinstance(part, NpuPart) for i in part.program.instructions)
         return make_boxed_func(lambda *given: run_plan(module, made, given, chosen))
@@ -90,6 +92,13 @@ def randn(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
 
 
+class Dropped(nn.Module):
+    """A layer norm and a dropout whose mask is given."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return nn.functional.layer_norm(x, (12,)) * mask * 1.25
+
+
 X = (randn(2, 4, 12), randn(2, 4, 12))
 MODELS: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
     "linear, relu": (nn.Sequential(nn.Linear(12, 8), nn.ReLU()), (randn(5, 12),)),
@@ -99,6 +108,7 @@ MODELS: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
     "scores": (Scores(), (*X, torch.zeros(4, 4).masked_fill(torch.ones(4, 4).triu(1).bool(), -torch.inf))),
     "add, layer norm": (Residual(True).eval(), X),
     "layer norm, dropout, add": (Residual(False).eval(), X),
+    "layer norm, mask": (Dropped(), (X[0], X[1] > -0.5)),
     "rms norm": (Rms(), X[:1]),
     "chain": (Chain(), X),
     "permutations": (Turned(), X[:1]),
@@ -113,6 +123,7 @@ EFFECTS = [
     ("scores", "softmax", "SOFTMAX", 0, 1),
     ("add, layer norm", "norm", "LAYERNORM", 0, 1),
     ("layer norm, dropout, add", "norm", "ELEMENTWISE_ADD", 0, 0),
+    ("layer norm, mask", "dropout", "ELEMENTWISE_MUL", 0, 2),
     ("rms norm", "rms-norm", "MATMUL", 0, 1),
     ("chain", "elementwise", "ELEMENTWISE_ADD", 0, 1),
     ("permutations", "reshape", "RESHAPE", 0, 2),
@@ -137,7 +148,7 @@ def test_results_are_kept_with_and_without_each_pass(name: str, without: tuple[s
 def test_each_pass_does_its_work(name: str, switched: str, opcode: str, with_pass: int, without_pass: int) -> None:
     model, inputs = MODELS[name]
     assert alone(compiled(model, *inputs)[0])[opcode] == with_pass
-    rest = ("elementwise",) if switched in ("norm", "softmax") and with_pass != without_pass else ()
+    rest = ("elementwise",) if switched in ("norm", "softmax", "dropout") and with_pass != without_pass else ()
     assert alone(compiled(model, *inputs, without=(switched, *rest))[0])[opcode] == without_pass
 
 
