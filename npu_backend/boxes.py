@@ -143,13 +143,16 @@ def moving_axes(graph: LayerGraph, layer: Instruction, name: str, box: Box, rank
     return {axis for axis in range(rank) if axis >= rank - len(shape) and (len(shape) != rank or shape[axis] > 1)}
 
 
-def loop_order(head: Instruction, rank: int) -> list[int]:
-    """Axes from the outermost loop in: the one that chooses the weight goes first, so that a weight tile stays."""
+def loop_order(head: Instruction, rank: int, *, rows_first: bool = False) -> list[int]:
+    """Axes from the outermost loop in: the one that chooses the weight goes first, so that a weight tile stays.
+
+    With `rows_first` it goes last, so that the rows stay.
+    """
     axes = list(range(rank))
-    if isinstance(head, isa.MatMul):
+    if isinstance(head, isa.MatMul) and not rows_first:
         axes = [*axes[:-2], rank - 1, rank - 2]
     elif isinstance(head, isa.Conv2d):
-        axes = [1, 0, 2, 3]
+        axes = [0, 2, 3, 1] if rows_first else [1, 0, 2, 3]
     return axes
 
 

@@ -77,7 +77,7 @@ class Emitter:
 
     def _boxes(self, head: Instruction, tiling: Tiling) -> Iterator[Box]:
         shape = self._graph.tensors[head.out].shape
-        order = loop_order(head, len(shape))
+        order = loop_order(head, len(shape), rows_first=tiling.rows_first)
         cuts = [
             [
                 (start, min(shape[axis], start + tiling.sizes[axis]))

@@ -45,6 +45,10 @@ class Machine:
     fixed_cycles: int = 0
     """Cycles of an inference that no instruction takes."""
 
+    def milliseconds(self, cycles: int) -> float | None:
+        """Estimated latency of an inference of so many cycles; None for a machine without a clock."""
+        return 1e3 * (cycles + self.fixed_cycles) / self.clock_hz if self.clock_hz else None
+
     def unit_of(self, instruction: Instruction) -> Unit:
         """The unit that runs an instruction; a fused one rides on its producer's, where it costs nothing."""
         return unit_of(instruction)

@@ -141,6 +141,16 @@ def get_npu_program(model: torch.nn.Module, *inputs: torch.Tensor, strict: bool 
     The model is exported as a whole and not changed. Raises `InputError` when it cannot be exported, and in strict mode for a
     node that would run on the host.
     """
+    made = plan_model(model, *inputs, settings=Settings(strict=strict))
+    programs = tuple(made.programs)
+    return NpuProgram(programs, made.fallbacks, tuple(simulate(program, SPEC) for program in programs))
+
+
+def plan_model(model: torch.nn.Module, *inputs: torch.Tensor, settings: Settings) -> Plan:
+    """The plan of a model in inference at the sizes of `inputs`.
+
+    Raises `InputError` when it cannot be exported, and in strict mode for a node that would run on the host.
+    """
     model = copy.deepcopy(model).eval()
     # The fast path of attention layers is one operator that hides their products.
     fast = torch.backends.mha.get_fastpath_enabled()
@@ -169,11 +179,9 @@ def get_npu_program(model: torch.nn.Module, *inputs: torch.Tensor, strict: bool 
             weights.add(node.name)
         else:
             arguments.append(next(given))
-    made = plan_with(cache_at(None))(
-        exported.graph_module, arguments, weights=weights, settings=Settings(strict=strict), name=type(model).__name__
+    return plan_with(cache_at(None))(
+        exported.graph_module, arguments, weights=weights, settings=settings, name=type(model).__name__
     )
-    programs = tuple(made.programs)
-    return NpuProgram(programs, made.fallbacks, tuple(simulate(program, SPEC) for program in programs))
 
 
 def _static(graph: fx.GraphModule) -> frozenset[str]:

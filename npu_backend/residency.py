@@ -3,7 +3,7 @@
 Register allocation over live ranges (Poletto and Sarkar, "Linear scan register allocation", TOPLAS 21(5), 1999), with bytes
 for registers and DRAM bytes for spill costs. Candidates are tried in the order of the DRAM bytes that each one saves for a
 byte of VTCM and a group of its life; one is kept when every group in its life still finds a tiling in what is left of VTCM
-and when DRAM traffic falls as a whole, because what is kept may leave so little room that weights are loaded twice.
+and when their price falls as a whole, because what is kept may leave so little room that weights are loaded twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from assay.npu_backend import isa
 from assay.npu_backend.boxes import DoesNotFitError
 from assay.npu_backend.layers import LayerGraph
-from assay.npu_backend.search import Group, Tiling, choose, footprint, groups, pieces, traffic
+from assay.npu_backend.search import Group, Tiling, choose, footprint, groups, pieces, price
 from assay.npu_backend.tensor import Box, Role
 
 
@@ -59,7 +59,7 @@ def reside(graph: LayerGraph, capacity: int) -> Residency:
     made = Residency(found, [choose(graph, group, capacity) for group in found], views=views)
     free: set[str] = set()
     used = [0] * len(found)
-    loads = [traffic(graph, group, tiling) for group, tiling in zip(found, made.tilings, strict=True)]
+    prices = [price(graph, group, tiling, capacity, ()) for group, tiling in zip(found, made.tilings, strict=True)]
     feet = [footprint(graph, group, tiling) for group, tiling in zip(found, made.tilings, strict=True)]
     candidates = _candidates(graph, found, views, capacity)
     for one in sorted(candidates, key=lambda c: (-c.saved / (c.size * (c.last - c.first + 1)), c.first)):
@@ -77,9 +77,9 @@ def reside(graph: LayerGraph, capacity: int) -> Residency:
             }
         except DoesNotFitError:
             continue
-        costs = {place: traffic(graph, found[place], tiling, with_it) for place, tiling in changed.items()}
+        costs = {place: price(graph, found[place], tiling, capacity, with_it) for place, tiling in changed.items()}
         stored = 0 if graph.tensors[one.name].role == Role.OUTPUT else graph.tensors[one.name].bytes
-        if sum(costs.values()) >= sum(loads[place] for place in touched) + stored:
+        if sum(costs.values()) >= sum(prices[place] for place in touched) + stored:
             continue
         if not _in_place(graph, found[one.first], changed[one.first]):
             continue
@@ -89,7 +89,7 @@ def reside(graph: LayerGraph, capacity: int) -> Residency:
             used[place] += one.size
         for place, tiling in changed.items():
             made.tilings[place] = tiling
-            loads[place] = costs[place]
+            prices[place] = costs[place]
             feet[place] = footprint(graph, found[place], tiling, free)
     return made
 

@@ -1,10 +1,11 @@
-"""The tiling of a group: sizes of output boxes that fit VTCM and load the fewest bytes.
+"""The tiling of a group: sizes of output boxes that fit VTCM and cost the least.
 
 A group is a layer and those that ride on it. Its output is cut into boxes, and each operand into the box that an output
-box needs. Sizes of boxes start at the whole output and are halved, each time along the axis that costs the least DRAM
-traffic, until the tiles take at most half of VTCM, so that the next tiles arrive while these compute; all of it when half
-is too little. Products and convolutions may cut their sum as well, with `accumulate`. What stays in VTCM (`resident`) is
-read and written where it lies: it takes no tile and no traffic.
+box needs. Tilings form a lattice: from the whole output down, each step halves one axis. All the largest ones that fit are
+looked at, in both orders of loops, and the cheapest one is taken: DRAM bytes that it loads, and for each piece a share of
+VTCM, because instructions take time to start. Tiles take at most half of VTCM, so that the next ones arrive while these
+compute, unless all of it is much cheaper. Products and convolutions may cut their sum as well, with `accumulate`, when
+nothing else fits. What stays in VTCM (`resident`) is read and written where it lies: it takes no tile and no traffic.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ from assay.npu_backend.tensor import Box, Shape, box_bytes
 Group = list[Instruction]
 MAX_TILES = 20_000
 """Boxes of one group beyond which the layer is refused: the program would be larger than its data."""
+PIECES = 128
+"""A piece more costs as much as this part of VTCM in DRAM bytes: 64 KiB of 8 MiB, what DRAM moves in about a microsecond."""
+ALL_OF_IT = 0.8
+"""All of VTCM is taken when it costs less than this part of what half of it costs."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Tiling:
     depth: int = 0
     block: int = 0
     """For a change of shape: elements of a block that is a box on both sides. `sizes` says nothing then."""
+    rows_first: bool = False
+    """Whether the loop over rows is outside that over columns or channels, so that rows stay and weights come again."""
 
 
 def groups(graph: LayerGraph) -> list[Group]:
@@ -59,39 +66,74 @@ def choose(
 ) -> Tiling:
     """The tiling of a group whose tiles may take `room` bytes of `capacity`. Raises `DoesNotFitError`."""
     room = capacity if room is None else room
-    for budget in (min(room, capacity // 2), room):
-        reshaping = isinstance(group[0], isa.Reshape) and group[0].function == "reshape"
-        find = _search_block if reshaping else _search
-        tiling = find(graph, group, budget, resident)
-        if tiling is not None:
-            return tiling
-    raise DoesNotFitError(group[0].out, len(group))
+    reshaping = isinstance(group[0], isa.Reshape) and group[0].function == "reshape"
+    find = _search_block if reshaping else _search
+    found = [
+        (price(graph, group, tiling, capacity, resident), tiling)
+        for budget in dict.fromkeys((min(room, capacity // 2), room))
+        if (tiling := find(graph, group, budget, capacity, resident)) is not None
+    ]
+    if not found:
+        raise DoesNotFitError(group[0].out, len(group))
+    return found[-1][1] if found[-1][0] < ALL_OF_IT * found[0][0] else found[0][1]
 
 
-def _search(graph: LayerGraph, group: Group, budget: int, resident: Collection[str]) -> Tiling | None:
-    shape = graph.tensors[group[0].out].shape
+def price(graph: LayerGraph, group: Group, tiling: Tiling, capacity: int, resident: Collection[str]) -> int:
+    """DRAM bytes that a tiling loads, and its pieces as DRAM bytes."""
+    depth, _ = depth_of(graph, group[0])
+    parts = -(-depth // tiling.depth) if tiling.depth else 1
+    number = pieces(graph, group, tiling) * parts * len(group)
+    return traffic(graph, group, tiling, resident) + number * max(1, capacity // PIECES)
+
+
+def _search(graph: LayerGraph, group: Group, budget: int, capacity: int, resident: Collection[str]) -> Tiling | None:
+    whole = Tiling(graph.tensors[group[0].out].shape)
+    if footprint(graph, group, whole, resident) <= budget:
+        return whole
+    depth, _ = depth_of(graph, group[0])
+    return _largest(graph, group, budget, capacity, resident, whole) or (
+        _largest(graph, group, budget, capacity, resident, replace(whole, depth=depth)) if depth > 1 else None
+    )
+
+
+def _largest(
+    graph: LayerGraph, group: Group, budget: int, capacity: int, resident: Collection[str], start: Tiling
+) -> Tiling | None:
+    """The cheapest of the tilings that fit and of which no larger one fits, from `start` down."""
     steps = smallest(graph, group)
-    tiling = Tiling(shape)
-    depth, step = depth_of(graph, group[0])
-    before = footprint(graph, group, tiling, resident)
-    while before > budget:
-        smaller = [
-            replace(tiling, sizes=(*tiling.sizes[:axis], _half(size, steps[axis]), *tiling.sizes[axis + 1 :]))
-            for axis, size in enumerate(tiling.sizes)
-            if size > steps[axis]
-        ]
-        if depth > step and (tiling.depth or depth) > step:
-            smaller.append(replace(tiling, depth=_half(tiling.depth or depth, step)))
-        sized = [(footprint(graph, group, other, resident), other) for other in smaller]
-        sized = [(size, other) for size, other in sized if other.depth or size < before]
-        if not sized:
-            return None
-        before, tiling = min(sized, key=lambda found: (traffic(graph, group, found[1], resident), found[0]))
-    counts = (-(-n // size) for n, size in zip(shape, tiling.sizes, strict=True))
-    return tiling if math.prod(counts) <= MAX_TILES else None
+    level, seen, fitting = [start], {start}, []
+    while level:
+        below: list[Tiling] = []
+        for tiling in level:
+            if footprint(graph, group, tiling, resident) <= budget:
+                if pieces(graph, group, tiling) <= MAX_TILES:
+                    fitting.append(tiling)
+                continue
+            smaller = [
+                replace(tiling, sizes=(*tiling.sizes[:axis], _half(size, steps[axis]), *tiling.sizes[axis + 1 :]))
+                for axis, size in enumerate(tiling.sizes)
+                if size > steps[axis]
+            ]
+            if tiling.depth > 1:
+                smaller.append(replace(tiling, depth=_half(tiling.depth, 1)))
+            below += [other for other in smaller if other not in seen]
+            seen.update(smaller)
+        level = list(dict.fromkeys(below))
+    if isinstance(group[0], isa.MatMul | isa.Conv2d):
+        fitting += [replace(tiling, rows_first=True) for tiling in fitting]
+    return min(
+        fitting,
+        key=lambda tiling: (
+            price(graph, group, tiling, capacity, resident),
+            footprint(graph, group, tiling, resident),
+        ),
+        default=None,
+    )
 
 
-def _search_block(graph: LayerGraph, group: Group, budget: int, resident: Collection[str]) -> Tiling | None:
+def _search_block(
+    graph: LayerGraph, group: Group, budget: int, capacity: int, resident: Collection[str]
+) -> Tiling | None:
     """The largest count of elements that is a box on both sides and whose tiles fit."""
     (layer,) = group
     assert isinstance(layer, isa.Reshape)
@@ -156,7 +198,7 @@ def traffic(graph: LayerGraph, group: Group, tiling: Tiling, resident: Collectio
     counts = [-(-n // size) for n, size in zip(shape, tiling.sizes, strict=True)]
     depth, _ = depth_of(graph, group[0])
     parts = -(-depth // tiling.depth) if tiling.depth else 1
-    order = loop_order(group[0], len(shape))
+    order = loop_order(group[0], len(shape), rows_first=tiling.rows_first)
     out = _first(graph, group, tiling)
     part = (0, tiling.depth) if tiling.depth else None
     total = 0

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from assay.baselines.errors import InputError
 from assay.npu_backend import isa
 from assay.npu_backend.codegen import Program
+from assay.npu_backend.htp import htp_v75, load_rates
 from assay.npu_backend.machine import SPEC, Machine, Unit, cycles_of, macs_of, unit_of
 from assay.npu_backend.tensor import Role
 from assay.npu_backend.timeline import Timeline
@@ -34,7 +35,7 @@ __all__ = [
     "unit_of",
 ]
 
-PRESETS: dict[str, Machine] = {SPEC.name: SPEC}
+PRESETS: dict[str, Machine] = {machine.name: machine for machine in (SPEC, htp_v75(load_rates()))}
 
 
 @dataclass(frozen=True, slots=True)
