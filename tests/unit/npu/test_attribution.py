@@ -81,14 +81,14 @@ PIECES: dict[str, Any] = {
     "norm": lambda: nn.LayerNorm(WIDTH),
     "gelu": nn.GELU,
     "softmax": lambda: nn.Softmax(-1),
-    "host": lambda: Cumsum(),
+    "host": lambda: Sort(),
     "square": lambda: Square(),
 }
 
 
-class Cumsum(nn.Module):
+class Sort(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.cumsum(-1)
+        return x.sort(-1).values
 
 
 class Square(nn.Module):

@@ -30,7 +30,7 @@ class Net(nn.Module):
         self.scale = scale
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(self.norm(self.conv(x))).mean((2, 3)).cumsum(1) * self.scale
+        y = torch.relu(self.norm(self.conv(x))).mean((2, 3)).sort(1).values * self.scale
         return self.head(y + torch.arange(4, dtype=y.dtype))
 
 
@@ -97,7 +97,7 @@ def test_an_entry_is_what_is_used(model: nn.Module, x: torch.Tensor, tmp_path: P
 
 def test_source_lines_are_those_of_the_code_as_it_is(model: nn.Module, x: torch.Tensor, tmp_path: Path) -> None:
     run(tmp_path, model, x)
-    [fallback] = [f for f in run(tmp_path, model, x)[1].fallbacks if "cumsum" in f.op]
+    [fallback] = [f for f in run(tmp_path, model, x)[1].fallbacks if "sort" in f.op]
     assert "test_cache.py" in fallback.line
     assert b"test_cache.py" not in entries(tmp_path)[0].read_bytes()
 

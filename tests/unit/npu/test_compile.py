@@ -77,7 +77,7 @@ def checkout(folder: Path, width: int, middle: str) -> Path:
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     """Base and head of two widths, of which the head sends an operator to the host."""
     here = tmp_path_factory.mktemp("compiled")
-    base, head = checkout(here / "base", 16, "y"), checkout(here / "head", 24, "y.cumsum(1)")
+    base, head = checkout(here / "base", 16, "y"), checkout(here / "head", 24, "y.sort(1).values")
     ran = invoke(head / "models.py", "--head", head, "--base", base, "--out", here / "out", "--commit", "a" * 40)
     return here / "out", ran
 
@@ -103,7 +103,7 @@ def test_what_is_said(compiled: tuple[Path, Result]) -> None:
     assert ran.exit_code == 0, ran.output
     assert "head: compiling net" in ran.stderr
     assert "conv convolution" in ran.stdout
-    assert "aten.cumsum.default: there is no rule for it" in ran.stdout
+    assert "aten.sort.default: there is no rule for it" in ran.stdout
     assert "net.py:15" in ran.stdout
     assert "broken does not compile" in ran.stdout
     assert "void: two compilations differ (program 1 of 1 is not the same)" in ran.stdout
@@ -117,7 +117,7 @@ def test_the_gate_judges_it(compiled: tuple[Path, Result]) -> None:
     assert found == {
         "broken/compiles": "inconclusive",
         "dice/cycles": "inconclusive",
-        "net/aten.cumsum.default": "regressed",
+        "net/aten.sort.default": "regressed",
         "net/cycles": "regressed",
         "step/cycles": "equivalent",
     }
@@ -130,7 +130,7 @@ def test_the_gate_judges_it(compiled: tuple[Path, Result]) -> None:
 
 def test_a_policy_can_allow_it(compiled: tuple[Path, Result], tmp_path: Path) -> None:
     policy = tmp_path / "assay.yml"
-    policy.write_text("gate:\n  npu: {cycles: 200, allowed: [aten.cum*], models: {net: {max-vtcm-bytes: 1000}}}\n")
+    policy.write_text("gate:\n  npu: {cycles: 200, allowed: [aten.sor*], models: {net: {max-vtcm-bytes: 1000}}}\n")
     document = gate(compiled[0], "--policy", policy)
     worse = [f"{f['task']}/{f['metric']}" for f in document["findings"] if f["state"] == "regressed"]
     assert worse == ["net/max-vtcm-bytes"]
@@ -184,7 +184,7 @@ def test_the_evidence(compiled: tuple[Path, Result]) -> None:
     net = [row for row in rows if row.model == "net"]
     assert sum(row.cycles for row in net) == head.evidence.metrics["cycles/net"].value
     [host] = [row for row in net if row.kind == "host"]
-    assert (host.op, host.path) == ("aten.cumsum.default", "")
+    assert (host.op, host.path) == ("aten.sort.default", "")
     assert host.line.startswith("net.py:15: ")
     backward = {row.label for row in rows if row.model == "step" and row.op.endswith("backward")}
     assert "0 mm backward" in backward
@@ -273,10 +273,10 @@ m = Declaration("m", Net, lambda: torch.ones(4, 4))
 
 def test_strict_names_the_operator(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text(
-        f"{DECLARED}class N(nn.Module):\n  def forward(self, x): return x.cumsum(0)\nm = Declaration('m', N, lambda: torch.ones(4))\n"
+        f"{DECLARED}class N(nn.Module):\n  def forward(self, x): return x.sort(0).values\nm = Declaration('m', N, lambda: torch.ones(4))\n"
     )
     [found] = worker_answer(tmp_path, strict=True)["models"]
-    assert "aten.cumsum.default would run on the host" in found["failed"]
+    assert "aten.sort.default would run on the host" in found["failed"]
 
 
 def worker_answer(root: Path, **options: Any) -> dict[str, Any]:
