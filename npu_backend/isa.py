@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar
 
 from assay.baselines.errors import InputError
@@ -35,10 +36,17 @@ class Instruction:
 
     def reads(self) -> tuple[str, ...]:
         """Names of the operands, in the order of the fields; optional ones that are absent are left out."""
+        return self._reads
+
+    @cached_property
+    def _reads(self) -> tuple[str, ...]:
         names: list[str] = []
         for field in self.OPERANDS:
             value = getattr(self, field)
-            names += value if isinstance(value, tuple) else [] if value is None else [value]
+            if isinstance(value, tuple):
+                names += value
+            elif value is not None:
+                names.append(value)
         return tuple(names)
 
     def result(self, tensors: Tensors) -> tuple[Shape, str]:

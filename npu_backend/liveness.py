@@ -62,20 +62,15 @@ def liveness(program: Program) -> Liveness:
                 root = owner(name)
                 first.setdefault(root, place)
                 last[root] = place
-    taken: list[list[str]] = [[] for _ in program.instructions]
-    given: list[list[str]] = [[] for _ in program.instructions]
+    taken: list[tuple[str, ...]] = [()] * len(program.instructions)
+    given = list(taken)
     for root, place in first.items():
-        taken[place].append(root)
-        given[last[root]].append(root)
+        taken[place] = (*taken[place], root)
+        given[last[root]] = (*given[last[root]], root)
     live, now = [], 0
     for begin, end in zip(taken, given, strict=True):
         now += sum(tensors[root].bytes for root in begin)
         live.append(now)
         now -= sum(tensors[root].bytes for root in end)
     tiles = [name for name, tensor in tensors.items() if tensor.space == Space.VTCM]
-    return Liveness(
-        {name: owner(name) for name in tiles},
-        [tuple(names) for names in taken],
-        [tuple(names) for names in given],
-        live,
-    )
+    return Liveness({name: owner(name) for name in tiles}, taken, given, live)

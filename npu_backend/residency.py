@@ -8,6 +8,7 @@ and when their price falls as a whole, because what is kept may leave so little 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 
 from assay.npu_backend import isa
@@ -51,46 +52,93 @@ class _Candidate:
     saved: int
 
 
+class _Chooser:
+    """Tilings and their prices, each found once for groups that are alike."""
+
+    def __init__(self, graph: LayerGraph, found: list[Group], capacity: int) -> None:
+        self._graph, self._groups, self._capacity = graph, found, capacity
+        self._kinds = [_kind(graph, group) for group in found]
+        self._names = [
+            tuple(dict.fromkeys(n for layer in group for n in (*layer.reads(), layer.out))) for group in found
+        ]
+        self._known: dict[Hashable, tuple[Tiling, int, int] | None] = {}
+
+    def find(self, place: int, room: int, resident: Collection[str]) -> tuple[Tiling, int, int] | None:
+        """The tiling of a group in `room` bytes, its price and its footprint; None when none fits."""
+        stays = tuple(name in resident for name in self._names[place])
+        key = (self._kinds[place], stays, room)
+        if key not in self._known:
+            graph, group = self._graph, self._groups[place]
+            try:
+                tiling = choose(graph, group, self._capacity, room=room, resident=resident)
+            except DoesNotFitError:
+                self._known[key] = None
+            else:
+                cost = price(graph, group, tiling, self._capacity, resident)
+                self._known[key] = (tiling, cost, footprint(graph, group, tiling, resident))
+        return self._known[key]
+
+
+def _kind(graph: LayerGraph, group: Group) -> Hashable:
+    """What tilings of a group depend on: its instructions and their operands, without their names."""
+    numbers: dict[str, int] = {}
+    layers = []
+    for layer in group:
+        names = (*layer.reads(), layer.out)
+        tensors = [graph.tensors[name] for name in names]
+        layers.append(
+            (
+                layer.OPCODE,
+                tuple(value for _, value in sorted(layer.attributes().items())),
+                tuple(field for field in layer.OPERANDS if getattr(layer, field) is not None),
+                tuple(numbers.setdefault(name, len(numbers)) for name in names),
+                tuple((tensor.shape, tensor.stored) for tensor in tensors),
+            )
+        )
+    return tuple(layers)
+
+
 def reside(graph: LayerGraph, capacity: int) -> Residency:
     """What stays in VTCM of `capacity` bytes. Raises `DoesNotFitError` for a group that has no tiling even alone."""
     views = _views(graph)
     parts = {name for name in views if graph.tensors[name].role == Role.INTERMEDIATE}
     found = [group for group in groups(graph) if group[0].out not in parts]
-    made = Residency(found, [choose(graph, group, capacity) for group in found], views=views)
+    chooser = _Chooser(graph, found, capacity)
+    alone = []
+    for place, group in enumerate(found):
+        choice = chooser.find(place, capacity, ())
+        if choice is None:
+            raise DoesNotFitError(group[0].out, len(group))
+        alone.append(choice)
+    made = Residency(found, [tiling for tiling, _, _ in alone], views=views)
+    prices, feet = [cost for _, cost, _ in alone], [foot for _, _, foot in alone]
     free: set[str] = set()
     used = [0] * len(found)
-    prices = [price(graph, group, tiling, capacity, ()) for group, tiling in zip(found, made.tilings, strict=True)]
-    feet = [footprint(graph, group, tiling) for group, tiling in zip(found, made.tilings, strict=True)]
     candidates = _candidates(graph, found, views, capacity)
     for one in sorted(candidates, key=lambda c: (-c.saved / (c.size * (c.last - c.first + 1)), c.first)):
         life = range(one.first, one.last + 1)
-        if any(used[place] + one.size > capacity for place in life):
+        if max(used[one.first : one.last + 1]) + one.size > capacity:
             continue
         touched = {one.first, *one.readers}
         # A group that neither writes nor reads it keeps its tiling when that still fits.
         touched |= {place for place in life if feet[place] > capacity - used[place] - one.size}
-        with_it = free | one.names
-        try:
-            changed = {
-                place: choose(graph, found[place], capacity, room=capacity - used[place] - one.size, resident=with_it)
-                for place in sorted(touched)
-            }
-        except DoesNotFitError:
-            continue
-        costs = {place: price(graph, found[place], tiling, capacity, with_it) for place, tiling in changed.items()}
+        free |= one.names
+        changed = {place: chooser.find(place, capacity - used[place] - one.size, free) for place in sorted(touched)}
         stored = 0 if graph.tensors[one.name].role == Role.OUTPUT else graph.tensors[one.name].bytes
-        if sum(costs.values()) >= sum(prices[place] for place in touched) + stored:
+        before = sum(prices[place] for place in touched) + stored
+        fitting = {place: choice for place, choice in changed.items() if choice is not None}
+        if (
+            len(fitting) < len(changed)
+            or sum(cost for _, cost, _ in fitting.values()) >= before
+            or not _in_place(graph, found[one.first], fitting[one.first][0])
+        ):
+            free -= one.names
             continue
-        if not _in_place(graph, found[one.first], changed[one.first]):
-            continue
-        free = with_it
         made.kept.add(one.name)
         for place in life:
             used[place] += one.size
-        for place, tiling in changed.items():
-            made.tilings[place] = tiling
-            prices[place] = costs[place]
-            feet[place] = footprint(graph, found[place], tiling, free)
+        for place, (tiling, cost, foot) in fitting.items():
+            made.tilings[place], prices[place], feet[place] = tiling, cost, foot
     return made
 
 

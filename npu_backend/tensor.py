@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from assay.baselines.errors import InputError
 
@@ -69,7 +70,8 @@ class Tensor:
                 f"tensor {self.name}: there is no storage {self.storage!r}; choose from {', '.join(BITS)}."
             )
 
-    @property
+    # Programs have many tensors and ask for these often; the fields do not change.
+    @cached_property
     def space(self) -> Space:
         """VTCM for tiles and residents, DRAM for all others."""
         return Space.VTCM if self.role in (Role.TILE, Role.RESIDENT) else Space.DRAM
@@ -89,7 +91,7 @@ class Tensor:
         """Number of elements."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Storage, rounded up to whole bytes."""
         return -(-self.elements * self.element_bits // 8)
