@@ -15,8 +15,8 @@
 // ONLINE           1: maximum and sum in one reduction (Milakov and Gimelshein 2018); 0: two reductions (softmax only)
 // NO_ALLOCATE      1: 16-byte loads of the row leave no line in the first-level cache
 // STREAMING        1: 16-byte stores are the first to leave the second-level cache
-// REREAD           1: registers keep only the statistic, and the row is read again from the caches to be scaled, so that
-//                  more rows are in flight (without PREFETCH)
+// REREAD           n: registers keep only the statistic, and the row is read again from the caches to be scaled, n loads
+//                  of a thread at a time, so that more rows are in flight (without PREFETCH)
 // EXACT            1: the mapping covers the row without rest, so that no load is guarded
 // PREFETCH         0: one row per block, many blocks; n: blocks stay, and their next n rows are on their way into shared
 //                  memory (cp.async) while they work on this one
@@ -71,7 +71,7 @@ constexpr int WARPS_PER_ROW = (THREADS_PER_ROW + 31) / 32;
 constexpr int PARTIALS = WARPS_PER_ROW * CLUSTER;      // partial statistics of one row
 constexpr int ROWS = THREADS / THREADS_PER_ROW;
 static_assert(CLUSTER == 1 || ROWS == 1, "a cluster holds one row");
-static_assert(!REREAD || (!PREFETCH && ONLINE), "a row that is read again has no slot to wait in");
+static_assert(!REREAD || (!PREFETCH && ONLINE && LOADS % REREAD == 0), "a row that is read again has no slot to wait in");
 static_assert(THREADS_PER_ROW >= 32 || 32 % THREADS_PER_ROW == 0, "a row's threads divide a warp");
 
 #if BF16
@@ -102,7 +102,7 @@ __device__ __forceinline__ Vector load_again(const Element* from) {
     Vector v;
     static_assert(sizeof(Vector) == 16);
     u32(&w)[4] = reinterpret_cast<u32(&)[4]>(v);
-    asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::evict_first.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from) : "memory");
     return v;
 }
@@ -297,7 +297,7 @@ __device__ __forceinline__ Partial include(Partial p, const Vector& v, int numbe
 #pragma unroll
     for (int i = 0; i < VECTOR; ++i) squares = fmaf(f[i] - mean, f[i] - mean, squares);
 #if EXACT
-    float delta = mean - p.mean, share = 1.0f / (number + 1);
+    float delta = mean - p.mean, share = __fdividef(1.0f, number + 1);
     return {p.mean + delta * share, p.squares + squares + delta * delta * (VECTOR * number * share)};
 #else
     return merge(p, Partial{VECTOR, mean, squares});
@@ -451,17 +451,26 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
         // This thread's partial statistic.
         Partial p = nothing();
 #if REREAD
+#pragma unroll 1
+        for (int base = 0; base < LOADS; base += REREAD) {
+            Vector part[REREAD], other[REREAD];
 #pragma unroll
-        for (int l = 0; l < LOADS; ++l)
-            if (covered(l)) {
-                int column = first + l * STEP;
-                Vector v = load_streaming(x + row * x_stride + column);
-                if constexpr (RESIDUAL) {
-                    v = plus(v, load_streaming(residual + row * residual_stride + column));
-                    store(sum + row * y_stride + column, v);
+            for (int i = 0; i < REREAD; ++i)
+                if (covered(base + i)) {
+                    part[i] = load_streaming(x + row * x_stride + first + (base + i) * STEP);
+                    if constexpr (RESIDUAL)
+                        other[i] = load_streaming(residual + row * residual_stride + first + (base + i) * STEP);
                 }
-                p = include(p, v, l);
-            }
+#pragma unroll
+            for (int i = 0; i < REREAD; ++i)
+                if (covered(base + i)) {
+                    if constexpr (RESIDUAL) {
+                        part[i] = plus(part[i], other[i]);
+                        store(sum + row * y_stride + first + (base + i) * STEP, part[i]);
+                    }
+                    p = include(p, part[i], base + i);
+                }
+        }
 #elif OPERATOR == SOFTMAX
         float top = -INFINITE;
 #pragma unroll
@@ -533,25 +542,12 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
 #endif
         turn ^= 1;
 
-#if REREAD
-        constexpr int CHUNK = LOADS < 4 ? LOADS : 4;  // loads in flight at one time
-        Vector again[CHUNK];
-        const Element* from = (RESIDUAL ? sum + row * y_stride : x + row * x_stride) + first;
-#endif
-#pragma unroll
-        for (int l = 0; l < LOADS; ++l) {
+        // Scales and stores load number `l` of a thread.
+        auto finish = [&](int l, const Vector& v) {
             int column = first + l * STEP;
-            if (!covered(l)) continue;
+            if (!covered(l)) return;
             float f[VECTOR];
-#if REREAD
-            if (l % CHUNK == 0)
-#pragma unroll
-                for (int i = 0; i < CHUNK; ++i)
-                    if (covered(l + i)) again[i] = load_again(from + (l + i) * STEP);
-            widen(again[l % CHUNK], f);
-#else
-            widen(data[l], f);
-#endif
+            widen(v, f);
 #if OPERATOR == SOFTMAX
 #pragma unroll
             for (int i = 0; i < VECTOR; ++i) f[i] = exponential(f[i], base) * scale;
@@ -580,7 +576,22 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
             }
 #endif
             store(y + row * y_stride + column, narrow(f));
+        };
+#if REREAD
+        const Element* from = (RESIDUAL ? sum + row * y_stride : x + row * x_stride) + first;
+#pragma unroll 1
+        for (int base = 0; base < LOADS; base += REREAD) {
+            Vector part[REREAD];
+#pragma unroll
+            for (int i = 0; i < REREAD; ++i)
+                if (covered(base + i)) part[i] = load_again(from + (base + i) * STEP);
+#pragma unroll
+            for (int i = 0; i < REREAD; ++i) finish(base + i, part[i]);
         }
+#else
+#pragma unroll
+        for (int l = 0; l < LOADS; ++l) finish(l, data[l]);
+#endif
 #if STATISTICS
         if (inside && rank == 0 && threadIdx.x % THREADS_PER_ROW == 0) {
             statistics[2 * row] = base;

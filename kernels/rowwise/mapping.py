@@ -36,7 +36,7 @@ class Mapping:
     min_blocks: int = 1
     """Blocks that must fit on a multiprocessor together: it caps the registers of a thread."""
     reread: int = 0
-    """1: the row is read again from the caches to be scaled, in place of waiting in registers."""
+    """Loads in flight of a thread whose row is read again from the caches to be scaled; 0: it waits in registers."""
     streaming: int = 0
     """1: stores are the first to leave the second-level cache."""
 
@@ -124,28 +124,28 @@ def _spread(operator: str, base: Mapping, itemsize: int) -> list[Mapping]:
         if (
             (resident and not parameters)
             or shared > 225_000
-            or (prefetch >= 2 and base.columns * itemsize < 65_536)
+            or (prefetch and base.columns * itemsize < 32_768 * min(prefetch, 2))
             or (base.cluster > 1 and not prefetch and not reread)
-            or (reread and not wide)
+            or (reread and (not wide or reread > base.loads))
             or (base.loads == 16 and inputs == 2 and not reread)
         ):
             continue
-        held = 0 if reread else words * inputs
+        held = (reread * 4 if reread else words) * inputs
         most = min(65_536 // (max(24, 20 + held + words * kept) * base.threads), 2_048 // base.threads)
         few = min(65_536 // (max(40, 56 + held + words * kept) * base.threads), 2_048 // base.threads)
         fitting = 225_000 // shared if shared else 32
         found += [
             replace(mapping, min_blocks=blocks, streaming=streaming)
             for blocks in sorted({max(1, min(few, fitting)), max(1, min(2 * few, most, fitting))})
-            for streaming in ((0, 1) if wide and not prefetch else (0,))
+            for streaming in ((0, 1) if wide and not prefetch and base.columns * itemsize >= 16_384 else (0,))
         ]
     return found
 
 
 _WAITING = (
     (0, 0, 0),
-    (0, 0, 1),
-    *((prefetch, resident, 0) for prefetch in (1, 2, 3) for resident in (0, 1, 2)),
+    *((0, 0, together) for together in (1, 2, 4, 8)),
+    *((prefetch, resident, 0) for prefetch in (1, 2) for resident in (0, 1, 2)),
 )
 """(prefetch, resident, reread): where a row and its parameters wait."""
 
