@@ -7,7 +7,7 @@ DATA ?= ../shared/data
 OUT ?= build
 FUZZ_SECONDS ?= 60
 
-.PHONY: conformance bench-kernels kernels-report tune-rowwise help setup demo demo-kernels test unit integration lint format golden pictures recording requirements schema benchmarks figures gate-real regression-real fuzz clean
+.PHONY: npu-calibrate npu-speed conformance bench-kernels kernels-report tune-rowwise help setup demo demo-kernels test unit integration lint format golden pictures recording requirements schema benchmarks figures gate-real regression-real fuzz clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -86,6 +86,12 @@ kernels-report: $(READY) ## Rewrite docs/results/kernels from its results.json.
 
 tune-rowwise: $(READY) ## On one Hopper GPU: choose the mappings of the row-wise kernels again.
 	$(BIN)/python -m benchmarks.tune_rowwise
+
+npu-calibrate: $(READY) ## Fit the rates of the machine htp_v75 to published latencies (3 minutes).
+	$(BIN)/python -m benchmarks.npu_calibration --data $(DATA)/npu/perf.csv
+
+npu-speed: $(READY) ## Seconds of the NPU compiler and simulator on whole models, beside Inductor's (5 minutes).
+	$(BIN)/python -m benchmarks.npu_speed --out docs/results/npu/speed.json
 
 conformance: $(READY) ## PyTorch's operator database through the NPU backend (10 minutes); continues where it stopped.
 	$(BIN)/python -m assay.npu_backend.conformance --out docs/results/npu/conformance.json

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -36,8 +37,22 @@ def listing(model: nn.Module, *inputs: torch.Tensor) -> str:
     return f"```\n{get_npu_program(model, *inputs)}```\n"
 
 
+def calibration() -> str:
+    """The estimators side by side, from the recorded results."""
+    result = json.loads((PAGE.parent / "results" / "npu" / "calibration.json").read_text())
+    rows = [f"| {name} | {q['mape']}% | {q['median']}% | {q['spearman']} |\n" for name, q in result["held_out"].items()]
+    rates = result["rates"]
+    return (
+        "| estimator | MAPE | median error | Spearman |\n|---|---|---|---|\n" + "".join(rows) + "\n"
+        f"The rates: {rates['fixed_ms']:.2f} ms for an inference, {rates['instruction_us']:.1f} µs to start an instruction on 8-bit\n"
+        f"tensors (twice that on 16-bit ones), {rates['float_gmacs']:.1f} T multiply-accumulates a second in 16-bit floats,\n"
+        f"{rates['int8_gmacs']:.1f} T in 8-bit integers, {rates['vtcm_gbs']:.0f} GB/s of VTCM, {rates['dram_gbs']:.1f} GB/s of DRAM.\n"
+    )
+
+
 PARTS = {
     **TABLES,
+    "calibration": calibration,
     "sample": lambda: listing(nn.Sequential(nn.Linear(512, 512), nn.ReLU()), torch.zeros(8, 512)),
     "followed": lambda: listing(Small(), torch.zeros(1, 3, 8, 8)),
 }
