@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from assay.baselines.compare.verdict import Finding, Overall, State
@@ -9,6 +10,7 @@ from assay.bot import text
 from assay.bot.sections import Result
 
 _WORSE = {"cycles": "slower", "dram": "more DRAM traffic", "vtcm": "more VTCM"}
+_OPERATOR = re.compile(r"[A-Za-z_][\w.]{0,59}", re.ASCII)
 _BETTER = {"cycles": "faster", "dram": "less DRAM traffic", "vtcm": "less VTCM"}
 
 
@@ -55,7 +57,9 @@ def _worse(some: Sequence[Finding], findings: Sequence[Finding]) -> str:
     fallen = [f for f in some if f.scale == "fallback"]
     if fallen:
         ops = {f.metric for f in fallen}
-        what = text.plain(next(iter(ops)), 60) if len(ops) == 1 else f"{len(ops)} operators"
+        one = next(iter(ops))
+        named = len(ops) == 1 and _OPERATOR.fullmatch(one) is not None  # nothing else belongs into the first line
+        what = text.plain(one, 60) if named else text.plural(len(ops), "operator")
         found.append(f"{what} fell back to the host on {_of(fallen, findings)}")
     for metric, words in _WORSE.items():
         moved = [f for f in some if f.scale == "count" and f.metric == metric]

@@ -47,12 +47,10 @@ def sources_of(part: NpuPart, nodes: Mapping[str, fx.Node], *, backward: bool) -
     owner: dict[str, Source] = {}
     found: list[Source | None] = []
     for instruction in program.instructions:
-        source: Source | None
-        if isinstance(instruction, LoadTile):
-            source = None
-        elif isinstance(instruction, StoreTile) or instruction.fused:
+        source: Source | None = None
+        if isinstance(instruction, StoreTile) or instruction.fused:
             source = owner.get(instruction.reads()[0])
-        else:
+        if source is None and not isinstance(instruction, LoadTile):
             stem = instruction.out.rpartition(".")[0] or instruction.out
             node = nodes.get(part.graph.origin.get(stem, ""))
             product = isinstance(instruction, MatMul | Conv2d)
@@ -69,6 +67,8 @@ def _filled(program: Program, found: Sequence[Source | None]) -> list[Source]:
     """Every load with the layer of its first reader; what still has none with that of the instruction before it."""
     first: dict[str, Source] = {}
     for instruction, source in zip(reversed(program.instructions), reversed(found), strict=True):
+        # A load may read what another load brought, so that both belong to whoever reads the second.
+        source = source or first.get(instruction.out)
         if source is not None:
             first.update(dict.fromkeys(instruction.reads(), source))
     whole: list[Source] = []

@@ -116,7 +116,7 @@ def compile_(**options: Any) -> None:
         base_commit = None
         if options["base"] is not None:
             root, base_commit = base_folder(options["base"], head, scratch)
-            base = _base(request, root, scratch)
+            base = _base(request, root, head, scratch)
         found = compile_checkout(request, head, scratch, side="head", told=_tell)
         _nothing(found.models, base)
         if out is not None:
@@ -153,7 +153,7 @@ def _request(options: dict[str, Any], head: Path) -> Request:
         machine=machine,
         names=names,
         torchvision=tuple(dict.fromkeys(options["torchvision"])),
-        hugging_face=tuple(str(Path(n).resolve()) if Path(n).exists() else n for n in dict.fromkeys(options["hf"])),
+        hugging_face=tuple(_folder(name, head) for name in dict.fromkeys(options["hf"])),
         dtype=options["dtype"],
         precision=options["precision"] or "",
         training=options["training"],
@@ -162,6 +162,14 @@ def _request(options: dict[str, Any], head: Path) -> Request:
         timeout=options["timeout"],
         twice=not options["once"],
     )
+
+
+def _folder(name: str, head: Path) -> str:
+    """A configuration's folder inside the head relative to it, another folder in full, and any other name as it is."""
+    place = next((p.resolve() for p in (Path(name), head / name) if p.exists()), None)
+    if place is None:
+        return name
+    return place.relative_to(head).as_posix() if place.is_relative_to(head) else str(place)
 
 
 def _file(given: str | None, names: tuple[str, ...]) -> tuple[Path | None, tuple[str, ...]]:
@@ -189,10 +197,18 @@ def _passes(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _base(request: Request, root: Path, scratch: Path) -> Checkout:
+def _base(request: Request, root: Path, head: Path, scratch: Path) -> Checkout:
     """The base's models; none where it has no such file yet, so that a new model is held to its budgets alone."""
+    from dataclasses import replace
+
     from assay.npu_backend.compilation import Checkout, compile_checkout
 
+    missing = [n for n in request.hugging_face if (head / n).exists() and not (root / n).exists()]
+    for name in missing:
+        _tell(f"the base has no {name} yet: there is nothing to compare with")
+    request = replace(request, hugging_face=tuple(n for n in request.hugging_face if n not in missing))
+    if request.file is None and not request.hugging_face and not request.torchvision:
+        return Checkout((), "")
     if request.file is not None and not (root / request.file).is_file():
         _tell(f"the base has no {request.file} yet: there is nothing to compare with")
         return Checkout((), "")

@@ -101,6 +101,8 @@ class Model:
     costs: tuple[Cost, ...] = ()
     layers: tuple[Layer, ...] = ()
     """In the order of their first instruction."""
+    owners: tuple[tuple[str, ...], ...] = ()
+    """For each program, the label of the layer of each instruction."""
     host: tuple[HostOp, ...] = ()
     inputs: str = ""
     """Shapes of the arguments."""
@@ -226,7 +228,7 @@ def model_of(entry: Mapping[str, Any], folder: Path, machine: Machine, unstable:
         )
         if entry.get("failed"):
             return replace(model, failed=str(entry["failed"])[:600])
-        programs, costs, layers = [], [], dict[tuple[str, str], Layer]()
+        programs, costs, owners, layers = [], [], [], dict[tuple[str, str], Layer]()
         for found in entry["programs"]:
             program = parse_program((folder / found["file"]).read_text(), origin=f"the program of {model.name}")
             cost = simulate(program, machine)
@@ -235,6 +237,7 @@ def model_of(entry: Mapping[str, Any], folder: Path, machine: Machine, unstable:
             )
             programs.append(program)
             costs.append(cost)
+            owners.append(tuple(Layer(*found["layers"][n][:3]).label for n in found["of"]))
         host = [
             HostOp(str(h["op"]), str(h["why"]), str(h["path"]), str(h["line"]), int(h["macs"])) for h in entry["host"]
         ]
@@ -243,6 +246,7 @@ def model_of(entry: Mapping[str, Any], folder: Path, machine: Machine, unstable:
             programs=tuple(programs),
             costs=tuple(costs),
             layers=tuple(layers.values()),
+            owners=tuple(owners),
             host=tuple(host),
             inputs=str(entry["inputs"])[:1000],
             graphs=int(entry["graphs"]),

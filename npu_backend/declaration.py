@@ -28,6 +28,9 @@ PRECISIONS = ("float16", "w8a8", "w8a16", "w4a8", "w4a16")
 """Names of `precision.POLICIES`, which needs torch."""
 DTYPES = ("float32", "float16", "bfloat16")
 
+RESERVED = frozenset({"evidence", "evidence.base", "report.html", "summary.json"})
+"""What the report's folder holds besides a folder for each model."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
@@ -54,6 +57,8 @@ class Declaration:
             raise InputError(
                 f"a model is named {self.name!r}: use up to 64 letters, digits, dots, dashes and underscores."
             )
+        if self.name.lower() in RESERVED:
+            raise InputError(f"a model is named {self.name!r}, as a file of the report is: give it another name.")
         for what in ("model", "inputs"):
             if not callable(getattr(self, what)):
                 found = type(getattr(self, what)).__name__

@@ -86,11 +86,21 @@ def _write_model(folder: Path, model: Model, machine: Machine) -> None:
     for number, (program, cost) in enumerate(zip(model.programs, model.costs, strict=True), start=1):
         mark = f"-{number}" if len(model.programs) > 1 else ""
         (folder / f"program{mark}.json").write_text(dump_program(program))
-        (folder / f"trace{mark}.json").write_text(trace(program, cost))
+        (folder / f"trace{mark}.json").write_text(_with_layers(trace(program, cost), model.owners[number - 1]))
     (folder / "listing.txt").write_text(listing(model, machine))
     (folder / "timeline.svg").write_text(timeline(model))
     (folder / "vtcm.svg").write_text(occupancy(model, machine.vtcm_bytes))
     (folder / "layers.svg").write_text(bars(model))
+
+
+def _with_layers(text: str, owners: Sequence[str]) -> str:
+    """A trace whose events say the layer that they belong to."""
+    document = json.loads(text)
+    for event in document["traceEvents"]:
+        place = event.get("args", {}).get("place")
+        if place is not None:
+            event["args"]["layer"] = owners[place]
+    return json.dumps(document) + "\n"
 
 
 def listing(model: Model, machine: Machine) -> str:
@@ -202,7 +212,8 @@ def page(models: Sequence[Model], machine: Machine) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     def line(cells: Sequence[str], tag: str) -> str:
-        words = ["" if cell[:1].isdigit() else ' class="word"' for cell in cells] if tag == "td" else [""] * len(cells)
+        left = tag == "td" and any(head)
+        words = [' class="word"' if left and not cell[:1].isdigit() else "" for cell in cells]
         found = (f"<{tag}{word}>{escape(cell)}</{tag}>" for cell, word in zip(cells, words, strict=True))
         return f"<tr>{''.join(found)}</tr>"
 

@@ -63,10 +63,13 @@ def _declarations(request: Mapping[str, Any], root: Path) -> dict[str, Declarati
         names = tuple(n for n in request["names"] if n in found or not request["optional"])
         found = chosen(found, names, file.name) if names or not request["names"] else {}
     how = {key: request[key] for key in ("dtype", "precision", "training")}
-    for name in request["torchvision"]:
-        found[name] = catalogue.torchvision_model(name, **how)
+    others = [catalogue.torchvision_model(name, **how) for name in request["torchvision"]]
     for name in request["hf"]:
-        made = catalogue.hugging_face_model(name, **how)
+        place = root / name  # base and head have their own, where it lies in the checkout
+        others.append(catalogue.hugging_face_model(str(place) if place.exists() else name, **how))
+    for made in others:
+        if made.name in found:
+            raise InputError(f"two models are named {made.name}: compile one of them, or declare them in a file.")
         found[made.name] = made
     return found
 

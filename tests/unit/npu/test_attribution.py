@@ -75,6 +75,20 @@ def test_layers_bear_the_names_of_their_modules() -> None:
     assert not any("norms" in path and layer.macs for (path, _), layer in layers.items())
 
 
+def test_a_load_belongs_to_whoever_reads_it() -> None:
+    """Whether what it brought is read at once or through another name for a part of it."""
+    for vtcm in (8 << 20, 2000):
+        model = nn.Sequential(nn.Linear(6, 6), nn.Softmax(-1), nn.Linear(6, 12), Halves())
+        layers, _ = layers_of(compiled(model, torch.randn(2, 7, 6), vtcm_bytes=vtcm))
+        assert "program" not in {op for _, op in layers}
+
+
+class Halves(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, -1)
+        return torch.relu(second.transpose(0, 1)).reshape(14, 6) @ first.reshape(6, 14)
+
+
 WIDTH = 6
 PIECES: dict[str, Any] = {
     "linear": lambda: nn.Linear(WIDTH, WIDTH),

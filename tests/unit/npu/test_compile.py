@@ -362,6 +362,7 @@ def alive(process: int) -> bool:
         ("import nowhere", "importing m.py raised ModuleNotFoundError"),
         ("def (", "importing m.py raised SyntaxError"),
         ("a = Declaration('a b', list, list)", "a model is named 'a b'"),
+        ("a = Declaration('evidence', list, list)", "as a file of the report is"),
         ("a = Declaration('a', 3, list)", "`model` is a int, not a function"),
         ("a = Declaration('a', list, list, dtype='int8')", "there is no dtype 'int8'"),
         ("a = Declaration('a', list, list, precision='w1a1')", "there is no precision 'w1a1'"),
