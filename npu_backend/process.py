@@ -33,7 +33,9 @@ def run(
     `program` is Python code, the worker's own unless given. Progress of the first is told. Raises `InputError` with a worker's
     own line, and `ServiceError` when one ends or is not done within `seconds`.
     """
-    workers = [_Worker(request, seed, name, program) for seed, request in enumerate(requests)]
+    # Of two that are compared none may find the plans of the other.
+    alone = {"ASSAY_NPU_CACHE": ""} if len(requests) > 1 else {}
+    workers = [_Worker(request, seed, name, program, alone) for seed, request in enumerate(requests)]
     try:
         deadline = time.monotonic() + seconds
         for worker in workers:
@@ -45,7 +47,7 @@ def run(
 
 
 class _Worker:
-    def __init__(self, request: Mapping[str, Any], seed: int, name: str, program: str) -> None:
+    def __init__(self, request: Mapping[str, Any], seed: int, name: str, program: str, more: Mapping[str, str]) -> None:
         self._name = name
         self._out = Path(request["out"])
         self._out.mkdir(parents=True, exist_ok=True)
@@ -61,6 +63,7 @@ class _Worker:
                 **os.environ,
                 "PYTHONHASHSEED": str(seed),
                 "PYTHONDONTWRITEBYTECODE": "1",
+                **more,
                 # The worker starts in another folder than we did.
                 "PYTHONPATH": os.pathsep.join(
                     str(Path(p).resolve()) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p

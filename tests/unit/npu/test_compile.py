@@ -305,7 +305,7 @@ from pathlib import Path
 out = Path(json.loads(Path(sys.argv[1]).read_text())["out"])
 os.write(int(sys.argv[2]), b"one\\ntwo\\n")
 print("noise on standard output")
-out.joinpath("result.json").write_text(json.dumps({"seed": os.environ["PYTHONHASHSEED"]}) if TEXT is None else TEXT)
+out.joinpath("result.json").write_text(json.dumps({k: os.environ.get(k) for k in ("PYTHONHASHSEED", "ASSAY_NPU_CACHE")}) if TEXT is None else TEXT)
 """
 
 
@@ -315,10 +315,13 @@ def ask(folder: Path, program: str, *, processes: int = 1, seconds: float = 30.0
     return run(requests, name="head", seconds=seconds, told=told.append, program=program), told
 
 
-def test_processes_hash_differently_and_tell_their_progress(tmp_path: Path) -> None:
+def test_processes_hash_differently_and_share_no_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_NPU_CACHE", "/plans")
     found, told = ask(tmp_path, ANSWERS.replace("TEXT", "None"), processes=2)
-    assert [entry["seed"] for entry in found] == ["0", "1"]
+    assert found == [{"PYTHONHASHSEED": seed, "ASSAY_NPU_CACHE": ""} for seed in ("0", "1")]
     assert told == ["head: one", "head: two"]
+    alone, _ = ask(tmp_path, ANSWERS.replace("TEXT", "None"))
+    assert alone == [{"PYTHONHASHSEED": "0", "ASSAY_NPU_CACHE": "/plans"}]
 
 
 @pytest.mark.parametrize(
