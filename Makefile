@@ -7,7 +7,7 @@ DATA ?= ../shared/data
 OUT ?= build
 FUZZ_SECONDS ?= 60
 
-.PHONY: npu-calibrate npu-speed conformance bench-kernels kernels-report tune-rowwise help setup demo demo-kernels test unit integration lint format golden pictures recording requirements schema benchmarks figures gate-real regression-real fuzz clean
+.PHONY: npu-peers npu-calibrate npu-speed conformance bench-kernels kernels-report tune-rowwise help setup demo demo-kernels test unit integration lint format golden pictures recording requirements schema benchmarks figures gate-real regression-real fuzz clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -89,6 +89,11 @@ tune-rowwise: $(READY) ## On one Hopper GPU: choose the mappings of the row-wise
 
 npu-calibrate: $(READY) ## Fit the rates of the machine htp_v75 to published latencies (3 minutes).
 	$(BIN)/python -m benchmarks.npu_calibration --data $(DATA)/npu/perf.csv
+
+npu-peers: $(READY) ## The NPU simulator beside Qualcomm's and Arm's compilers, installed beside the environment.
+	test -d $(OUT)/peers || $(PYTHON) -m venv $(OUT)/peers
+	$(OUT)/peers/bin/python -m pip install --quiet -r requirements/peers.txt
+	$(BIN)/python -m benchmarks.npu_peers --python $(OUT)/peers/bin/python --out docs/results/npu
 
 npu-speed: $(READY) ## Seconds of the NPU compiler and simulator on whole models, beside Inductor's (5 minutes).
 	$(BIN)/python -m benchmarks.npu_speed --out docs/results/npu/speed.json
