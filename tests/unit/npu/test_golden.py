@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 from tests.npu_states import STATES
 
 from assay.baselines.compare.verdict import Overall
+from assay.bot.comment import render, title
 from assay.bot.observe import load, save
 from assay.bot.operations import CloseCheck, CreateComment
 from assay.bot.plan import plan
@@ -76,3 +78,25 @@ def test_a_saved_snapshot_replays(tmp_path: Path) -> None:
     made = STATES["worse"]()
     snapshot, records = load(save(made.snapshot, made.records, tmp_path))
     assert plan(snapshot, records).operations == plan(made.snapshot, made.records).operations
+
+
+@pytest.mark.parametrize("budget", [60_000, 8_000, 2_500])
+@pytest.mark.parametrize("state", ["many-layers", "many-models", "hostile", "over-budget", "fallback-gained"])
+def test_the_verdict_is_kept_whatever_does_not_fit(state: str, budget: int) -> None:
+    made = STATES[state]()
+    results = plan(made.snapshot, made.records).results
+    body = render(results, None, budget)
+    assert len(body.encode()) <= budget
+    assert body.startswith(f"## {title(results)}\n")
+    tags = re.sub(r"`[^`]*`", "", body)  # what stands in a code span is no tag
+    assert tags.count("<details>") == tags.count("</details>")
+
+
+def test_what_is_left_out_is_counted() -> None:
+    made = STATES["many-models"]()
+    results = plan(made.snapshot, made.records).results
+    assert "The other 18 models" in render(results, None)
+    small = render(results, None, 4_000)
+    assert "did not fit here" in small
+    layers = plan(STATES["many-layers"]().snapshot, STATES["many-layers"]().records).results
+    assert "60 of 159 shown, the largest change first" in render(layers, None)
