@@ -27,7 +27,7 @@ from assay.npu_backend.rewriting import (
     sole,
     try_ride,
 )
-from assay.npu_backend.tensor import Role
+from assay.npu_backend.tensor import Role, Shape
 
 
 @dataclass(frozen=True)
@@ -75,19 +75,97 @@ def fold_transpose(graph: LayerGraph) -> None:
 
 def fold_reshape(graph: LayerGraph) -> None:
     """A permutation or reshape of a permutation or reshape of the same kind becomes one; one that changes nothing goes."""
-    for place in range(len(graph.layers)):
-        layer = graph.layers[place]
+    for layer in list(graph.layers):
         if not isinstance(layer, isa.Reshape):
             continue
+        place = next(index for index, other in enumerate(graph.layers) if other.out == layer.out)
+        layer = graph.layers[place]  # an earlier turn may have renamed what it reads
+        assert isinstance(layer, isa.Reshape)
         before = graph.producer(layer.x)
-        if not isinstance(before, isa.Reshape) or before.function != layer.function:
-            continue
-        order = tuple(before.order[axis] for axis in layer.order)
-        graph.layers[place] = layer = replace(layer, x=before.x, order=order)
-        same = graph.tensors[layer.x].shape == layer.shape and order == tuple(range(len(order)))
-        if same and graph.tensors[layer.out].role == Role.INTERMEDIATE:
-            rename(graph, layer.out, layer.x)
+        if isinstance(before, isa.Reshape) and before.function == layer.function:
+            order = tuple(before.order[axis] for axis in layer.order)
+            graph.layers[place] = layer = replace(layer, x=before.x, order=order)
+        if graph.tensors[layer.x].shape == layer.shape and layer.order == tuple(range(len(layer.order))):
+            _drop(graph, layer)
     graph.prune()
+
+
+def _drop(graph: LayerGraph, layer: isa.Reshape) -> None:
+    """Takes out a layer that changes nothing, where what it reads can go by one name with what it writes."""
+    if graph.tensors[layer.out].role == Role.INTERMEDIATE:
+        rename(graph, layer.out, layer.x)
+        return
+    source = graph.producer(layer.x)
+    if source is not None and graph.tensors[layer.x].role == Role.INTERMEDIATE:
+        graph.layers = [other for other in graph.layers if other is not layer]
+        graph.layers = [replace(other, out=layer.out) if other is source else other for other in graph.layers]
+        graph.origin[layer.out] = graph.origin[source.out]
+        rename(graph, layer.x, layer.out)
+
+
+def fold_batch(graph: LayerGraph) -> None:
+    """A batched product between changes of shape that only regroup the batch: a product over the dimensions behind it.
+
+    PyTorch's `bmm` has one dimension of batch, so that attention's heads are merged before each product and parted after it,
+    and nothing could ride on the product.
+    """
+    for layer in list(graph.layers):
+        head = _regrouped(graph, layer)
+        if head is None or len(graph.tensors[head.b].shape) < 3:
+            continue
+        if all(_view(graph, name) for name in (head.a, head.b)):
+            assert isinstance(layer, isa.Reshape)
+            groups = layer.shape[:-2]
+            a, b = (
+                _reshaped(graph, head, name, (*groups, *graph.tensors[name].shape[-2:])) for name in (head.a, head.b)
+            )
+            replace_pair(graph, head, layer, replace(head, out=layer.out, a=a, b=b))
+    graph.prune()
+
+
+def fold_rows(graph: LayerGraph) -> None:
+    """A product with a matrix whose rows were merged before it and are parted after it: a product with leading dimensions."""
+    for layer in list(graph.layers):
+        head = _regrouped(graph, layer)
+        if head is None or len(graph.tensors[head.b].shape) != 2 or not _view(graph, head.a):
+            continue
+        assert isinstance(layer, isa.Reshape)
+        a = _reshaped(graph, head, head.a, (*layer.shape[:-1], graph.tensors[head.a].shape[-1]))
+        replace_pair(graph, head, layer, replace(head, out=layer.out, a=a))
+    graph.prune()
+
+
+def _regrouped(graph: LayerGraph, layer: Instruction) -> isa.MatMul | None:
+    """The product whose rows or batch a layer regroups, and which nobody else reads."""
+    if not isinstance(layer, isa.Reshape) or layer.function != "reshape":
+        return None
+    head = sole(graph, layer.x, (isa.MatMul,))
+    if not isinstance(head, isa.MatMul) or head.accumulate is not None:
+        return None
+    # Rows may be parted where the right side is one matrix; where it is a batch, they stay.
+    kept = 1 if len(graph.tensors[head.b].shape) == 2 else 2
+    before = graph.tensors[head.out].shape
+    if len(layer.shape) < len(before) or layer.shape[-kept:] != before[-kept:]:
+        return None
+    batched = kept == 2 and any(graph.tensors[name].shape[:-2] != before[:-2] for name in (head.a, head.b))
+    return None if batched else head
+
+
+def _view(graph: LayerGraph, name: str) -> bool:
+    """Whether a tensor is another one in another shape, elements in the same order."""
+    layer = graph.producer(name)
+    return isinstance(layer, isa.Reshape) and layer.function == "reshape"
+
+
+def _reshaped(graph: LayerGraph, head: Instruction, name: str, shape: Shape) -> str:
+    """What a `_view` shows, in another shape, there when `head` runs."""
+    view = graph.producer(name)
+    assert isinstance(view, isa.Reshape)
+    if graph.tensors[view.x].shape == shape:
+        return view.x
+    out = graph.add(isa.Reshape, name, graph.origin[name], x=view.x, shape=shape)
+    graph.layers.insert(next(place for place, layer in enumerate(graph.layers) if layer is head), graph.layers.pop())
+    return out
 
 
 def prepare_weights(graph: LayerGraph) -> None:
@@ -271,6 +349,7 @@ def fuse_elementwise(graph: LayerGraph) -> None:
 
 PASSES: tuple[Pass, ...] = (
     Pass("reshape", "RESHAPE of RESHAPE of one kind → one RESHAPE, or none", fold_reshape),
+    Pass("batch", "RESHAPE of batches, MATMUL, RESHAPE back → MATMUL over more leading dimensions", fold_batch),
     Pass("transpose", "MATMUL with a transposed right side → MATMUL that reads it transposed", fold_transpose),
     Pass(
         "quantize",
@@ -280,6 +359,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("weights", "instructions over weights alone → run once on the host", prepare_weights),
     Pass("rms-norm", "ELEMENTWISE_MUL by the RSQRT of a mean square, and by a weight → LAYERNORM", recompose_rms_norm),
     Pass("bias", "MATMUL or CONV2D, ELEMENTWISE_ADD of a weight → its bias", fold_bias),
+    Pass("rows", "RESHAPE of rows, MATMUL by a matrix, RESHAPE back → MATMUL with leading dimensions", fold_rows),
     Pass("batch-norm", "CONV2D, ELEMENTWISE_MUL and _ADD of weights → CONV2D with folded weights", fold_batch_norm),
     Pass("activation", "MATMUL or CONV2D, then RELU or GELU → fused", fuse_activation),
     Pass("softmax", "MATMUL, scale, mask, SOFTMAX → fused", fuse_softmax),

@@ -6,6 +6,7 @@ What is known is written here; what is not is in htp_v75.json, which `make npu-c
   DRAM rate stays below that.
 - The matrix unit (HMX) works on tiles of 32 x 32, so that channels, rows and columns count in steps of 32.
 - Tensors of four dimensions lie channels last, so that a permutation between channels first and last moves nothing.
+- A RESHAPE that adds or drops dimensions of 1 moves nothing.
 - A CONCAT of floating tensors is written in place; of quantized ones it scales every operand anew.
 - Clock and multiply-accumulates per cycle have no authoritative source. Times are fitted, and shown as cycles of a clock of
   1.37 GHz, at which 16,384 multiply-accumulates a cycle would be the 45 TOPS that the press reports.
@@ -32,6 +33,9 @@ TILE = 32
 """Rows and columns of a tile of the matrix unit."""
 _CHANNELS = ((0, 2, 3, 1), (0, 3, 1, 2))
 """Permutations between channels first and channels last."""
+
+_AT_ONCE = (isa.Relu, isa.Quantize, isa.Dequantize, isa.ElementwiseAdd, isa.ElementwiseMul)
+"""Riders that work on a result on its way to VTCM; tables, softmax and norms read it from there and write it again."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,8 @@ class Work:
 def work_of(instruction: Instruction, tensors: Tensors) -> Work:
     """What an instruction that is not in place asks of the machine.
 
-    A rider (`fused`) works on a tile that is in the units already: it reads its other operands alone, and starts nothing.
+    A rider (`fused`) starts nothing. One of `_AT_ONCE` works on a tile that is in the units already, and reads its other
+    operands alone.
     """
     out = tensors[instruction.out]
     if isinstance(instruction, isa.LoadTile):
@@ -102,20 +107,37 @@ def work_of(instruction: Instruction, tensors: Tensors) -> Work:
         return Work(Unit.STORE, dram_bytes=tensors[instruction.source].bytes)
     operands = [tensors[name] for name in instruction.reads()]
     if instruction.fused:
-        return Work(unit_of(instruction), vtcm_bytes=sum(t.bytes for t in operands[1:]))
-    if _free(instruction, out):
+        again = 0 if isinstance(instruction, _AT_ONCE) else _touched(instruction, operands[0], out)
+        return Work(unit_of(instruction), vtcm_bytes=again + sum(t.bytes for t in operands[1:]))
+    if _free(instruction, out, tensors):
         return Work(unit_of(instruction))
     starts = 1.0 if out.element_bits <= 8 else 2.0
-    moved = sum(tensor.bytes for tensor in (*operands, out))
+    moved = _touched(instruction, operands[0], out) + sum(tensor.bytes for tensor in operands[1:])
     macs = _tiled_macs(instruction, tensors)
     floating, integer = _by_rate(macs, operands)
     return Work(unit_of(instruction), vtcm_bytes=moved, float_macs=floating, int8_macs=integer, starts=starts)
 
 
-def _free(instruction: Instruction, out: Tensor) -> bool:
+def _touched(instruction: Instruction, x: Tensor, out: Tensor) -> int:
+    """Bytes of the first operand and the result that go between VTCM and a unit."""
+    if isinstance(instruction, isa.Softmax):
+        return 2 * x.bytes + 3 * out.bytes  # the maximum; exp, written; its sum known, read and written again
+    if isinstance(instruction, isa.LayerNorm):
+        return 2 * x.bytes + out.bytes  # mean and variance; then the result
+    return x.bytes + out.bytes
+
+
+def _free(instruction: Instruction, out: Tensor, tensors: Tensors) -> bool:
     if isinstance(instruction, isa.Reshape):
-        return instruction.function == "permute" and instruction.order in _CHANNELS
+        if instruction.function == "permute":
+            return instruction.order in _CHANNELS
+        return _sides(tensors[instruction.x]) == _sides(out)
     return isinstance(instruction, isa.Concat) and out.stored in FLOATS
+
+
+def _sides(tensor: Tensor) -> tuple[int, ...]:
+    """The shape without dimensions of 1."""
+    return tuple(size for size in tensor.shape if size != 1)
 
 
 def _tiled_macs(instruction: Instruction, tensors: Tensors) -> float:
@@ -132,7 +154,9 @@ def _tiled_macs(instruction: Instruction, tensors: Tensors) -> float:
     elif isinstance(instruction, isa.MatMul):
         if out[-1] == 1:
             return 0.0
-        sides = (tensors[instruction.a].shape[-1], out[-1], out[-2])
+        # Rows of a product with one matrix are one after the other, whatever dimensions lead.
+        rows = out[-2] if len(tensors[instruction.b].shape) > 2 else math.prod(out[:-1])
+        sides = (tensors[instruction.a].shape[-1], out[-1], rows)
     else:
         return 0.0
     return macs_of(instruction, tensors) * math.prod(-(-side // TILE) * TILE / side for side in sides)

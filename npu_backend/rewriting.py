@@ -101,7 +101,8 @@ def prepared(graph: LayerGraph, kind: type[Instruction], name: str, **fields: ob
 
 
 def replace_pair(graph: LayerGraph, head: Instruction, layer: Instruction, made: Instruction) -> None:
-    """Puts one layer where two were: in the place of the second, whose operands are all there."""
+    """Puts one layer where two were: in the place of the second, whose operands are all there. It is still the first one's node."""
+    graph.origin[made.out] = graph.origin[head.out]
     kept: Sequence[Instruction] = [other for other in graph.layers if other is not head]
     graph.layers = [made if other is layer else other for other in kept]
 

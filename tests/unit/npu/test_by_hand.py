@@ -103,12 +103,24 @@ def by_hand() -> dict[str, float]:
     )
     # Depthwise sums are not for the matrix unit: they cost their bytes.
     depthwise = seconds(dram=wide) + seconds(vtcm=2 * wide, starts=1) + seconds(dram=wide)
-    # Loading four megabytes of weights takes longer than computing: the first product runs while the second weight arrives,
-    # so that all loads, the last product and the store follow one another.
+    # The first product and its GELU, which reads and writes the hidden layer, run while the second weight arrives.
     token, hidden, weight = 2 * 64 * 512, 2 * 64 * 2048, 2 * 512 * 2048
     product = seconds(vtcm=token + weight + hidden, macs=64 * 512 * 2048, starts=1)
-    mlp = seconds(dram=token + 2 * weight) + product + seconds(dram=token)
-    return {"convolution": convolution * CLOCK, "depthwise": depthwise * CLOCK, "MLP": mlp * CLOCK}
+    gelu = seconds(vtcm=2 * hidden)
+    mlp = seconds(dram=token + weight) + max(product + gelu, seconds(dram=weight)) + product + seconds(dram=token)
+    # Values arrive while scores are computed. A softmax reads scores twice, and writes, reads and writes their exponentials.
+    head, scores = 2 * 8 * 256 * 64, 2 * 8 * 256 * 256
+    product = seconds(vtcm=2 * head + scores, macs=8 * 256 * 256 * 64, starts=1)
+    attention = seconds(dram=2 * head) + product + seconds(vtcm=5 * scores) + product + seconds(dram=head)
+    return {
+        name: value * CLOCK
+        for name, value in (
+            ("convolution", convolution),
+            ("depthwise", depthwise),
+            ("MLP", mlp),
+            ("attention", attention),
+        )
+    }
 
 
 @pytest.mark.parametrize("name", by_hand())

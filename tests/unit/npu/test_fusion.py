@@ -78,6 +78,13 @@ class Turned(nn.Module):
         return x.permute(1, 2, 0).permute(2, 0, 1).contiguous() * 2
 
 
+class Heads(nn.Module):
+    """Attention whose heads `bmm` merges."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(torch.matmul(q, k.transpose(-1, -2)) * 0.25, -1) @ v
+
+
 def normed(bias: bool) -> nn.Module:
     model = nn.Sequential(nn.Conv2d(3, 5, 3, bias=bias), nn.BatchNorm2d(5), nn.ReLU())
     with torch.no_grad():
@@ -112,6 +119,8 @@ MODELS: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
     "rms norm": (Rms(), X[:1]),
     "chain": (Chain(), X),
     "permutations": (Turned(), X[:1]),
+    "heads": (Heads(), (randn(2, 3, 5, 8), randn(2, 3, 5, 8) + 1, randn(2, 3, 5, 8) - 1)),
+    "linear on rows, gelu": (nn.Sequential(nn.Linear(12, 8), nn.GELU(), nn.Linear(8, 5)), (randn(2, 4, 12),)),
 }
 # model -> pass that matters to it -> opcodes that stand alone with the pass, and without it.
 EFFECTS = [
@@ -127,6 +136,8 @@ EFFECTS = [
     ("rms norm", "rms-norm", "MATMUL", 0, 1),
     ("chain", "elementwise", "ELEMENTWISE_ADD", 0, 1),
     ("permutations", "reshape", "RESHAPE", 0, 2),
+    ("heads", "batch", "RESHAPE", 0, 7),
+    ("linear on rows, gelu", "rows", "RESHAPE", 0, 4),
     ("conv, norm, relu", "weights", "CONV2D", 1, 1),
 ]
 
@@ -162,6 +173,48 @@ def test_bias_and_transposition_become_operands() -> None:
     plain = compiled(model, *inputs, without=("bias", "elementwise", "activation"))[0]
     assert alone(plain)["ELEMENTWISE_ADD"] == 1
     assert alone(plain)["RELU"] == 1
+
+
+def test_scale_and_softmax_ride_on_the_product_of_heads() -> None:
+    model, inputs = MODELS["heads"]
+    scores, mixed = (i for i in compiled(model, *inputs)[0] if isinstance(i, isa.MatMul))
+    assert (scores.transpose_b, mixed.transpose_b) == (True, False)
+    assert alone(compiled(model, *inputs)[0])["ELEMENTWISE_MUL"] == 0
+    assert alone(compiled(model, *inputs, without=("batch",))[0])["ELEMENTWISE_MUL"] == 1
+
+
+def test_a_batch_that_is_read_elsewhere_stays() -> None:
+    class Both(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            product = torch.bmm(x.reshape(6, 4, 5), y.reshape(6, 5, 3))
+            return product.reshape(2, 3, 4, 3) + 1, product
+
+    inputs = (randn(2, 3, 4, 5), randn(2, 3, 5, 3))
+    code, got = compiled(Both(), *inputs)
+    torch.testing.assert_close(got, Both()(*inputs))
+    assert alone(code)["RESHAPE"] == 3
+
+
+def test_rows_of_a_batch_are_not_parted() -> None:
+    class Mixed(nn.Module):
+        """Rows of one product of the batch would meet the matrix of another one."""
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.bmm(x.reshape(2, 6, 5), y.reshape(2, 5, 3)).reshape(4, 3, 3) * 2
+
+    inputs = (randn(2, 3, 2, 5), randn(2, 5, 3))
+    _, got = compiled(Mixed(), *inputs)
+    torch.testing.assert_close(got, Mixed()(*inputs))
+
+
+def test_an_output_that_only_changes_its_name_is_written_where_it_is_made() -> None:
+    class Same(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x * 2).view(2, 48).view(2, 4, 12)
+
+    code, got = compiled(Same(), *X[:1])
+    torch.testing.assert_close(got, X[0] * 2)
+    assert alone(code)["RESHAPE"] == 0
 
 
 def test_a_factor_that_is_no_weight_is_not_folded() -> None:

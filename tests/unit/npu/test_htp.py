@@ -78,7 +78,7 @@ def test_a_product_by_hand() -> None:
     cost = simulate(program, htp_v75(ROUND))
     load = 2 * (64 * 96 + 96 * 128) / 50e6
     product = 64 * 96 * 128 / 8e9 + 2 * (64 * 96 + 96 * 128 + 64 * 128) / 200e6 + 2 * 1e-3
-    softmax = 2 * 2 * 64 * 128 / 200e6 + 2 * 1e-3
+    softmax = 5 * 2 * 64 * 128 / 200e6 + 2 * 1e-3
     store = 2 * 64 * 128 / 50e6
     want = load + product + softmax + store
     assert cost.cycles / htp_v75(ROUND).clock_hz * 1e3 == pytest.approx(want, rel=1e-3)
@@ -99,6 +99,29 @@ def test_sides_count_in_whole_tiles_and_storage_sets_the_rate() -> None:
     assert [work(policy).starts for policy in ("float16", "w8a8", "w8a16")] == [2, 1, 2]
 
 
+def test_rows_of_a_product_with_one_matrix_follow_one_another() -> None:
+    tensors = {
+        name: Tensor(name, shape, "float32", Role.TILE, "float16")
+        for name, shape in {"a": (32, 1, 40), "b": (40, 64), "y": (32, 1, 64), "c": (32, 40, 64)}.items()
+    }
+    assert work_of(isa.MatMul(out="y", a="a", b="b"), tensors).float_macs == 32 * 64 * 64  # 32 rows are one tile
+    assert work_of(isa.MatMul(out="y", a="a", b="c"), tensors).float_macs == 32 * 32 * 64 * 64  # 32 products of a row
+
+
+def test_tables_and_norms_read_what_they_ride_on() -> None:
+    def work(kind: type[isa.Instruction], **fields: object) -> tuple[int, float]:
+        tensors = {name: Tensor(name, (4, 8), "float32", Role.TILE, "float16") for name in "xyz"}
+        found = work_of(kind(out="y", fused=True, **fields), tensors)  # type: ignore[arg-type]
+        return found.vtcm_bytes, found.starts
+
+    tile_bytes = 4 * 8 * 2
+    assert work(isa.Relu, x="x") == (0, 0)
+    assert work(isa.ElementwiseAdd, a="x", b="z") == (tile_bytes, 0)
+    assert work(isa.Gelu, x="x") == (2 * tile_bytes, 0)
+    assert work(isa.LayerNorm, x="x", axis=1, epsilon=1e-5) == (3 * tile_bytes, 0)
+    assert work(isa.Softmax, x="x", axis=1) == (5 * tile_bytes, 0)
+
+
 def test_what_moves_nothing_costs_nothing() -> None:
     x = Tensor("x", (1, 4, 8, 8), "float32", Role.TILE, "float16")
     turned = Tensor("t", (1, 8, 8, 4), "float32", Role.TILE, "float16")
@@ -108,7 +131,13 @@ def test_what_moves_nothing_costs_nothing() -> None:
     last = isa.Reshape(out="t", x="x", shape=turned.shape, function="permute", order=(0, 2, 3, 1))
     swapped = isa.Reshape(out="o", x="x", shape=other.shape, function="permute", order=(0, 2, 1, 3))
     joined = isa.Concat(out="b", xs=("x", "x"), axis=1)
+    longer = isa.Reshape(out="l", x="x", shape=(4, 8, 1, 8))
+    flat = isa.Reshape(out="f", x="x", shape=(4, 64))
+    tensors |= {"l": Tensor("l", (4, 8, 1, 8), "float32", Role.TILE, "float16")}
+    tensors |= {"f": Tensor("f", (4, 64), "float32", Role.TILE, "float16")}
     assert work_of(last, tensors).milliseconds(ROUND) == 0
+    assert work_of(longer, tensors).milliseconds(ROUND) == 0
+    assert work_of(flat, tensors).vtcm_bytes == 2 * x.bytes
     assert work_of(joined, tensors).milliseconds(ROUND) == 0
     assert work_of(swapped, tensors).vtcm_bytes == x.bytes + other.bytes
     # Quantized operands have scales of their own.

@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 import yaml
 
+from assay.bot.slash.verbs import VERBS
+
 ROOT = Path(__file__).parents[3]
 FOLDERS = [ROOT / ".github" / "workflows", ROOT / "docs" / "workflows"]
+MEASURING = ["assay-bench.yml", "assay-compile.yml", "assay-run.yml"]
+"""Workflows that a command starts, and which run a pull request's code."""
+
+
+def test_no_workflow_of_a_verb_is_left_out() -> None:
+    started = {verb.workflow for verb in VERBS if verb.workflow}
+    assert [name for name in sorted(started) if (FOLDERS[0] / name).exists()] == MEASURING
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -21,12 +30,13 @@ def names(step: dict[str, Any]) -> str:
     return str(step.get("uses", ""))
 
 
+@pytest.mark.parametrize("name", MEASURING)
 @pytest.mark.parametrize("folder", FOLDERS, ids=["ours", "documented"])
-def test_the_measuring_job_verifies_before_any_code_of_the_pull_request(folder: Path) -> None:
+def test_the_measuring_job_verifies_before_any_code_of_the_pull_request(folder: Path, name: str) -> None:
     """ "Re-run failed jobs" keeps the outputs of jobs that went well: nothing may come from there."""
-    text = (folder / "assay-run.yml").read_text()
+    text = (folder / name).read_text()
     assert "needs.verify.outputs" not in text
-    job = load(folder / "assay-run.yml")["jobs"]["measure"]
+    job = load(folder / name)["jobs"]["measure"]
     assert job["needs"] == "verify"  # no machine of yours starts before
     assert set(job["permissions"].values()) == {"read"}
     steps = job["steps"]
