@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from assay.baselines.errors import InputError
 from assay.baselines.policy import Policy, Setting
 
+DEFAULT_PATH = Path(".github/assay.yml")
 MAX_BYTES = 256 * 1024
 MAX_DEPTH = 20
 
@@ -104,6 +105,18 @@ class _Loader(yaml.SafeLoader):
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def configuration_at(path: Path | None) -> Configuration:
+    """The named configuration, else the one of the working folder's repository, else the defaults."""
+    if path is not None:
+        return load_configuration(path)
+    return load_configuration(DEFAULT_PATH) if is_there(DEFAULT_PATH) else Configuration()
+
+
+def is_there(path: Path) -> bool:
+    """Whether anything lies there. Whatever it is is meant as the policy: what cannot be read is refused, not passed over."""
+    return path.exists() or path.is_symlink()
 
 
 def load_configuration(path: Path) -> Configuration:

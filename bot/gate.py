@@ -9,7 +9,7 @@ from assay.baselines.audit import advise
 from assay.baselines.compare import compare
 from assay.baselines.compare.protocol import ProtocolMismatchError
 from assay.baselines.compare.verdict import Overall
-from assay.baselines.config import Configuration, load_configuration
+from assay.baselines.config import Configuration
 from assay.baselines.record import Record
 from assay.bot.audits.recorded import tallies_at
 from assay.bot.audits.words import about
@@ -20,19 +20,9 @@ from assay.bot.sources import Place, nearest_baseline, publication_named, resolv
 from assay.bot.standing import standing
 from assay.bot.text import shown, signed, unmarked
 
-DEFAULT_POLICY = Path(".github/assay.yml")
 STYLES = {"regressed": "red", "improved": "green", "inconclusive": "yellow"}
 EXACT = frozenset({"count", "fallback", "budget", "compiles", "unstable"})
 """Scales that are counted exactly: no interval, no p; several of them for each task, so that the metric is shown too."""
-
-
-def configuration_at(policy: Path | None) -> Configuration:
-    """The named configuration, else the repository's own, else the defaults."""
-    if policy is not None:
-        return load_configuration(policy)
-    # Whatever lies there is meant to be the policy: what cannot be read is refused, not passed over.
-    there = DEFAULT_POLICY.exists() or DEFAULT_POLICY.is_symlink()
-    return load_configuration(DEFAULT_POLICY) if there else Configuration()
 
 
 def result_of(

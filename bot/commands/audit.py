@@ -64,9 +64,9 @@ def audit(
 
     from assay.baselines.audit import Advised, night, sign_flips, tally
     from assay.baselines.compare import compare
+    from assay.baselines.config import configuration_at
     from assay.bot.audits.recorded import nights
     from assay.bot.audits.words import about
-    from assay.bot.gate import configuration_at
     from assay.bot.sources import Place, check_branch, resolve
     from assay.bot.text import shown
 

@@ -61,9 +61,9 @@ def publish(
 
     Publishing the same record again changes nothing. Of several publications of one commit the newest counts.
     """
+    from assay.baselines.config import configuration_at
     from assay.baselines.record import read_record
     from assay.bot.badge import badge, badge_path
-    from assay.bot.gate import configuration_at
     from assay.bot.intake import is_supplement
 
     record = read_record(evidence)
@@ -201,8 +201,9 @@ def diff(base: str, head: str, policy: Path | None, intersect: bool, as_json: bo
     from datetime import UTC, datetime
 
     from assay.baselines.compare.verdict import conclude
+    from assay.baselines.config import configuration_at
     from assay.bot.audits.recorded import accepting_at
-    from assay.bot.gate import configuration_at, print_table, result_of
+    from assay.bot.gate import print_table, result_of
     from assay.bot.report import to_json
     from assay.bot.sources import resolve
 
@@ -290,11 +291,11 @@ def prune(
     """
     from datetime import UTC, datetime, timedelta
 
+    from assay.baselines.config import configuration_at
     from assay.baselines.ledger.history import history
     from assay.baselines.ledger.release import ReleaseLedger
     from assay.bot.audits.places import open_pulls, rest_of
     from assay.bot.audits.retention import choose, needed_by
-    from assay.bot.gate import configuration_at
     from assay.bot.milestones.holdings import linked
     from assay.bot.sources import cache_folder
 

@@ -38,12 +38,12 @@ def drift(branch: str, kind: str, window: int, policy: Path | None, dry_run: boo
 
     Only publications that were measured in the same way count. A regression that people accepted is none.
     """
+    from assay.baselines.config import configuration_at
     from assay.bot.audits.issues import issues_of, track
     from assay.bot.audits.lineage import results_of
     from assay.bot.audits.places import rest_of
     from assay.bot.audits.recorded import accepting_at, tallies_at
     from assay.bot.comment import title
-    from assay.bot.gate import configuration_at
     from assay.bot.sources import Place, check_branch, check_kind
     from assay.bot.text import shown, unmarked
 

@@ -102,10 +102,11 @@ def gate(
     with a published baseline, a regression that people accepted by `/assay accept` does not block.
     """
     from assay.baselines.compare.verdict import conclude
+    from assay.baselines.config import configuration_at
     from assay.baselines.record import write_atomically
     from assay.bot.audits.recorded import accepting_at
     from assay.bot.comment import SUMMARY_BUDGET, render, title
-    from assay.bot.gate import configuration_at, print_table, result_of
+    from assay.bot.gate import print_table, result_of
     from assay.bot.page import to_html
     from assay.bot.plot import svg
     from assay.bot.report import to_json, to_junit

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 from tests.states import STATES
 
-from assay.baselines.config import parse_configuration
+from assay.baselines.config import Configuration, parse_configuration
 from assay.baselines.errors import InputError
 from assay.bot.cli import assay
 from assay.bot.observe import save
@@ -28,6 +28,33 @@ def test_check_prints_the_whole_policy_in_words_that_are_valid_again(tmp_path: P
     assert parse_configuration(shown.output.encode()) == parse_configuration(path.read_bytes())
     schema = json.loads(CliRunner().invoke(assay, ["config", "schema"]).output)
     Draft202012Validator(schema).validate(document)
+
+
+def test_without_a_policy_the_defaults_are_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = CliRunner().invoke(assay, ["config", "check"], catch_exceptions=False)
+    assert (shown.exit_code, shown.stderr.count("\n")) == (0, 1)
+    assert "there is no .github/assay.yml here: the defaults hold" in shown.stderr
+    assert parse_configuration(shown.stdout.encode()) == Configuration()
+    Path(".github").mkdir()
+    Path(".github/assay.yml").write_text("gate: {threshold: 0.7}")
+    own = CliRunner().invoke(assay, ["config", "check"], catch_exceptions=False)
+    assert own.stderr == ""
+    assert json.loads(own.stdout)["gate"]["threshold"] == 0.7
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nothing.yml"], [".github/assay.yml"], []], ids=["named", "default", "dangling"]
+)
+def test_a_policy_that_is_named_must_be_there(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if not arguments:  # something lies at the default path, but leads nowhere
+        Path(".github").mkdir()
+        Path(".github/assay.yml").symlink_to("nowhere.yml")
+    with pytest.raises(InputError, match="cannot read"):
+        CliRunner().invoke(assay, ["config", "check", *arguments], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
