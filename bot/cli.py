@@ -55,6 +55,18 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None:
+            from assay.bot.slash.verbs import BY_NAME
+
+            verb = BY_NAME.get(args[0])
+            if verb is not None:  # people try in a terminal what they write in comments
+                said = f" {verb.terminal}" if verb.terminal else ""
+                ctx.fail(f"No such command {verb.name!r}: `/assay {verb.name}` is a comment on a pull request.{said}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, text) for name, (_, text) in self.lazy.items()]
         rows += [(name, command.get_short_help_str()) for name, command in self.commands.items()]

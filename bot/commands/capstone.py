@@ -29,7 +29,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def capstone() -> None:
     """A proposal as a file: its question, numbers, scope, stop conditions and five milestones of evidence.
 
-    `capstone.yml` lies at the top of a repository; the bot then keeps its checklist in the pull request's comment.
+    `capstone.yml` lies at the top of a repository; the bot then keeps its checklist in the pull request's comment, and shows
+    it to whoever comments `/assay milestones` there.
     """
 
 
@@ -94,6 +95,8 @@ def lint(path: Path, as_json: bool) -> None:
 @_evidence_options
 def status(path: Path, as_json: bool, **options: Any) -> None:
     """Show each milestone as done, open or blocked, with its evidence, and say when to stop.
+
+    On a pull request the comment `/assay milestones` asks for the same.
 
     \b
       assay capstone status --ledger baselines

@@ -277,6 +277,8 @@ def help_text(topic: str = "") -> str:
         lines += [f"- `{a.name}`: {a.help}{f' ({a.default} if left out)' if a.default else ''}" for a in verb.arguments]
         if verb.example:
             lines += ["", f"For example: `{verb.example}`"]
+        if verb.terminal:
+            lines += ["", verb.terminal]
         return "\n".join(lines)
     rows = [f"| `{code(verb.usage, 200).replace('|', '/')}` | {verb.summary} | {asked_for(verb)} |" for verb in VERBS]
     return "\n".join(

@@ -62,6 +62,8 @@ class Verb:
     looks: frozenset[Look] = frozenset()
     """What answering needs to be looked at, besides the pull request and who asks."""
     example: str = ""
+    terminal: str = ""
+    """What does the same in a terminal, where that has another name; a sentence for a terminal and for a comment."""
 
     @property
     def usage(self) -> str:
@@ -198,8 +200,15 @@ VERBS: tuple[Verb, ...] = (
         ),
         looks=frozenset({"metrics", "compared"}),
         example='/assay accept hellaswag reason="INT4 ships to 4 GB phones" expires=2027-01-31',
+        terminal="Without a comment, write it under `gate.accepted` of the base branch's `.github/assay.yml`.",
     ),
-    Verb("milestones", "show the capstone's checklist", permission="read", looks=frozenset({"milestones"})),
+    Verb(
+        "milestones",
+        "show the capstone's checklist",
+        permission="read",
+        looks=frozenset({"milestones"}),
+        terminal="In a terminal it is `assay capstone status`.",
+    ),
     Verb(
         "rerun",
         "run the newest measurement of the head again",

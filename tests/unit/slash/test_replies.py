@@ -12,8 +12,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from assay.baselines.errors import InputError
+from assay.bot.cli import COMMANDS, assay
 from assay.bot.slash import replies
 from assay.bot.slash.operations import Reply
 from assay.bot.slash.plan import plan
@@ -21,6 +23,7 @@ from assay.bot.slash.replies import help_text
 from assay.bot.slash.route import verify
 from assay.bot.slash.simulation import describe
 from assay.bot.slash.snapshot import AcceptedFacts, CommandSnapshot, RunFacts
+from assay.bot.slash.verbs import VERBS
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "slash"
@@ -133,6 +136,7 @@ WORDS: dict[str, Callable[[], str]] = {
 CASES: dict[str, CommandSnapshot] = {
     "help": seen("/assay help"),
     "help-accept": seen("/assay help accept"),
+    "help-milestones": seen("/assay help milestones", permission="read"),
     "help-unknown": seen("/assay help acept"),
     "evaluate": seen("/assay evaluate arc_easy examples=1000", spent_pull=100.0),
     "evaluate-growing": seen("/assay evaluate hellaswag,mmlu examples=4,000 --grow"),
@@ -291,6 +295,27 @@ def test_a_status_of_200_hostile_acceptances_fits_a_comment() -> None:
 )
 def test_what_is_not_for_us_is_left_alone(silent: CommandSnapshot) -> None:
     assert plan(silent) == []
+
+
+def test_the_checklist_is_named_the_other_way_wherever_people_look_for_it() -> None:
+    def said(*arguments: str) -> str:
+        return " ".join(CliRunner().invoke(assay, arguments).output.split())
+
+    for place in (said("capstone", "--help"), said("capstone", "status", "--help")):
+        assert "`/assay milestones`" in place
+    for place in (help_text("milestones"), said("milestones"), (ROOT / "docs" / "commands.md").read_text()):
+        assert "`assay capstone status`" in place
+    page = (ROOT / "docs" / "milestones.md").read_text()
+    assert "`/assay milestones`" in page
+    assert "`assay capstone status`" in page
+
+
+@pytest.mark.parametrize("verb", [v.name for v in VERBS if v.name not in COMMANDS])
+def test_a_verb_in_a_terminal_is_told_from_a_slip(verb: str) -> None:
+    done = CliRunner().invoke(assay, [verb])
+    assert done.exit_code == 2
+    assert f"`/assay {verb}` is a comment on a pull request." in " ".join(done.output.split())
+    assert "is a comment" not in CliRunner().invoke(assay, ["nosuch"]).output
 
 
 def test_page_lists_the_registered_verbs() -> None:
