@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -166,6 +167,7 @@ def report(path: Path, output: Path | None, table: str | None, check: Path | Non
     from assay.baselines.record import write_atomically
     from assay.bot.milestones import report as writing
     from assay.bot.milestones import tables
+    from assay.bot.milestones.elsewhere import named, start_of
     from assay.bot.milestones.shelf import headings
 
     if check is not None and table is None:
@@ -175,12 +177,14 @@ def report(path: Path, output: Path | None, table: str | None, check: Path | Non
     proposal = _load(path)
     shelf = _shelf(path, proposal, options)
     if table is None:
-        report_path = str(output or "report.md")
+        start = start_of(path)
+        source, capstone_path = _source(options, start), named(path, start)
+        report_path = named(output, start) if output is not None else "report.md"
 
         def write(seen: Shelf) -> str:
             today = datetime.now(UTC).date()
             return writing.report(
-                proposal, seen, today, source=_source(options), capstone_path=str(path), report_path=report_path
+                proposal, seen, today, source=source, capstone_path=capstone_path, report_path=report_path
             )
 
         text = write(shelf)
@@ -250,17 +254,19 @@ def _same(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()
 
 
-def _source(options: dict[str, Any]) -> list[str]:
-    """The options that name the same evidence again, for the commands in a report."""
+def _source(options: dict[str, Any], start: Path) -> list[str]:
+    """The options that name the same evidence again, as words for `sh`, for the commands in a report."""
+    from assay.bot.milestones.elsewhere import word
+
     words: list[str] = []
     if options["ledger"] is not None:
-        words += ["--ledger", str(options["ledger"])]
+        words += ["--ledger", word(options["ledger"], start, "LEDGER")]
     elif options["repository"] is not None:
-        words += ["--repository", str(options["repository"])]
+        words += ["--repository", shlex.quote(options["repository"])]
     if words and options["branch"] != "main":
-        words += ["--branch", options["branch"]]
-    for folder in options["evidence"]:
-        words += ["--evidence", str(folder)]
+        words += ["--branch", shlex.quote(options["branch"])]
+    for i, folder in enumerate(options["evidence"], 1):
+        words += ["--evidence", word(folder, start, "EVIDENCE" if i == 1 else f"EVIDENCE_{i}")]
     return words
 
 

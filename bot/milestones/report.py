@@ -55,8 +55,8 @@ def report(
 ) -> str:
     """The report as Markdown.
 
-    `source` are the options that name where the evidence is (`--ledger DIR`, `--repository owner/name`); they and the two
-    paths are what the commands of the report are made of.
+    `source` are the options that name where the evidence is (`--ledger DIR`, `--repository owner/name`), as words for `sh`;
+    they and the two paths are what the commands of the report are made of.
     """
     found = status(capstone, shelf, today)
     sweeps = tables.sweeps(capstone, shelf)
@@ -103,9 +103,9 @@ def reproduction(
         )
         return Reproduction(words, f"{_one_line(case.command)}\n{shlex.join(check)}")
     name = next((n for n in ("model", "results", "contract") if tables.TABLES[n](capstone, shelf).rows), "contract")
-    check = [*base, *source, "--table", name, "--check", report_path]
+    check = ["--table", name, "--check", report_path]
     words = f"This makes the table `{name}` again from the raw data, whose digests are verified, and compares it with the one above:"
-    return Reproduction(words, shlex.join(check))
+    return Reproduction(words, " ".join([shlex.join(base), *source, shlex.join(check)]))
 
 
 def _table(name: str, capstone: Capstone, shelf: Shelf) -> str:

@@ -28,7 +28,7 @@ from tests.unit.milestones.workbench import (
 )
 
 from assay.baselines.ledger.directory import DirectoryLedger
-from assay.baselines.record import Record
+from assay.baselines.record import Record, write_record
 from assay.bot.milestones.report import report
 from assay.bot.milestones.tables import TABLES, differences, taken_from
 
@@ -193,6 +193,70 @@ def test_without_a_functional_case_the_table_is_made_again_from_raw_data(tmp_pat
     refused = sh(script, tmp_path)
     assert refused.returncode == 2
     assert "it was changed" in refused.stderr
+
+
+def published(folder: Path) -> None:
+    """A proposal in `folder/repository`, and its evidence in the ledger `folder/repository/baselines`."""
+    (folder / "repository").mkdir(parents=True)
+    shutil.copy(EXAMPLES / "attention" / "capstone.yml", folder / "repository")
+    for record in ALL:
+        if record.evidence.subject.name != "online-softmax-functional":
+            DirectoryLedger(folder / "repository" / "baselines").publish(record, "main")
+
+
+@pytest.mark.parametrize("cwd", ["repository", "repository/build", "elsewhere"])
+def test_the_script_of_a_report_that_was_written_by_absolute_paths_runs_elsewhere(tmp_path: Path, cwd: str) -> None:
+    author, reader = tmp_path / "author", tmp_path / "reader" / "repository"
+    published(author)
+    (author / cwd).mkdir(parents=True, exist_ok=True)
+    place = author / "repository"
+    written_by = (
+        f"assay capstone report {place}/capstone.yml --ledger {place}/baselines --output {place}/docs/report.md"
+    )
+    made = sh(written_by, author / cwd)
+    assert made.returncode == 0, made.stderr
+    shutil.move(place, reader)
+    script = reproduction((reader / "docs" / "report.md").read_text())
+    assert script == "assay capstone report capstone.yml --ledger baselines --table model --check docs/report.md"
+    again = sh(script, reader)
+    assert again.returncode == 0, again.stderr
+
+
+def test_raw_data_that_lay_elsewhere_is_a_variable_and_the_report_goes_by_its_name(tmp_path: Path) -> None:
+    author, reader = tmp_path / "author", tmp_path / "reader"
+    published(author)
+    (author / "repository" / "baselines").rename(author / "kept")
+    options = f"--ledger {author}/kept --branch main --output {author}/out/report.md"
+    made = sh(f"assay capstone report capstone.yml {options}", author / "repository")
+    assert made.returncode == 0, made.stderr
+    script = reproduction((author / "out" / "report.md").read_text())
+    assert str(tmp_path) not in script
+    shutil.copytree(author / "repository", reader)
+    shutil.copy(author / "out" / "report.md", reader)
+    shutil.move(author / "kept", tmp_path / "my copy")
+    unset = sh(script, reader)
+    assert unset.returncode != 0
+    assert "LEDGER: is not set: give your copy of the raw data" in unset.stderr
+    again = sh(f"LEDGER='{tmp_path}/my copy'\n{script}", reader)
+    assert again.returncode == 0, again.stderr
+
+
+def test_several_folders_of_evidence_have_a_variable_each(tmp_path: Path) -> None:
+    for i, record in enumerate(ALL):
+        write_record(tmp_path / "kept" / str(i % 2) / str(i), record.evidence, record.rows)
+    (tmp_path / "here").mkdir()
+    shutil.copy(EXAMPLES / "attention" / "capstone.yml", tmp_path / "here")
+    options = " ".join(f"--evidence {tmp_path}/kept/{i}" for i in range(2))
+    proposal = tmp_path / "here" / "capstone.yml"
+    words = proposal.read_text().replace("  writes: ", "  # writes: ")
+    assert words != proposal.read_text()
+    proposal.write_text(words)
+    made = sh(f"assay capstone report {options}", tmp_path / "here")
+    assert made.returncode == 0, made.stderr
+    script = reproduction(made.stdout)
+    assert str(tmp_path) not in script
+    assert '"${EVIDENCE:?' in script
+    assert '"${EVIDENCE_2:?' in script
 
 
 def test_a_contract_that_failed_is_in_the_table() -> None:
