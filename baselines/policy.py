@@ -196,6 +196,18 @@ class Policy(Setting):
                 raise ValueError(f"{name}: {_contradiction(limits.margin, limits.threshold)}")
         return self
 
+    @model_validator(mode="after")
+    def _accepts_no_pool_that_is_not_compared(self) -> Policy:
+        known = pools(self)
+        for entry in self.accepted:
+            if entry.task.partition(":")[0] == POOL and not any(matches(name, [entry.task]) for name in known):
+                there = f"only {', '.join(known[:5])}" if known else "none"
+                raise ValueError(
+                    f"accepted: {entry.task[:80]!r} accepts a pooled comparison that this policy does not make (it has {there}); "
+                    "enable the pool or remove the entry"
+                )
+        return self
+
     def _stated(self) -> dict[str, Limits | PoolLimits | Perplexity | Speed]:
         """Every part of the policy that may state a threshold and a margin of its own."""
         stated: dict[str, Limits | PoolLimits | Perplexity | Speed] = {
@@ -210,6 +222,17 @@ class Policy(Setting):
     def family_groups(self) -> dict[str, Group]:
         """The declared groups, or one group of all tasks."""
         return self.groups or {"all": Group(tasks=["*"], pool=self.pool)}
+
+
+def has_pool(policy: Policy, group: Group) -> bool:
+    """Whether the pooled comparison of a group is made, where the group has more than one task."""
+    return policy.pool.enabled and group.pool.enabled
+
+
+def pools(policy: Policy) -> list[str]:
+    """The names by which pooled comparisons are accepted: `pool` for each of them, `pool:<group>` for one."""
+    found = [f"{POOL}:{name}" for name, group in policy.family_groups().items() if has_pool(policy, group)]
+    return [POOL, *found] if found else []
 
 
 class TaskLimits(BaseModel):

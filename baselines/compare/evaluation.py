@@ -25,6 +25,7 @@ from assay.baselines.policy import (
     Policy,
     accepted_for,
     exceeded_for,
+    has_pool,
     limits_for,
     matches,
     metric_for,
@@ -297,7 +298,7 @@ def _judge_groups(
             members = [s for s in samples if s.group == name and s.scale == scale]
             if not members:
                 continue
-            pooled = group.pool.enabled and policy.pool.enabled and scale != "loglik" and len(members) > 1
+            pooled = has_pool(policy, group) and scale != "loglik" and len(members) > 1
             hypotheses = [*members, pool(members, pool_limits(policy, group))] if pooled else members
             family = measure(hypotheses, policy.alpha, growing=growing)
             judged = [_accept(f, policy, today) for f in judge(family, policy.alpha, policy.power)]

@@ -8,6 +8,7 @@ from datetime import date, timedelta
 
 from assay.baselines.config import Configuration, parse_configuration
 from assay.baselines.errors import InputError
+from assay.baselines.policy import POOL, pools
 from assay.bot.objects import APPROVAL
 from assay.bot.slash import replies
 from assay.bot.slash.acceptance import Series, meant, nearest, series_of
@@ -245,18 +246,20 @@ def _accept(seen: CommandSnapshot, command: Command, configuration: Configuratio
 
 def _meant(wanted: str, seen: CommandSnapshot, configuration: Configuration) -> tuple[Series, str]:
     """The task and metric to accept, and the refusal when nothing that is compared can ever be meant."""
-    pools = ["pool", *(f"pool:{group}" for group in configuration.gate.family_groups())]
-    # The groups of another base branch stand in a policy that was not looked at.
-    elsewhere = wanted.startswith("pool:") and seen.base_ref != seen.default_branch
-    if "/" not in wanted and (wanted in pools or elsewhere):
+    there = pools(configuration.gate)
+    pooled = "/" not in wanted and wanted.partition(":")[0] == POOL
+    # The pools of another base branch stand in a policy that was not looked at.
+    if pooled and (wanted in there or seen.base_ref != seen.default_branch):
         return (wanted, ""), ""
     known = [*map(series_of, seen.metrics or ()), *seen.compared]
-    found = meant(wanted, known)
+    found = meant(wanted, known)  # a task, or a model, may have such a name
     if found is not None:
         return found, ""
+    if pooled:
+        return ("", ""), replies.no_pool(wanted, seen.default_branch, there, nearest(wanted, [], there))
     if seen.metrics is None:  # the ledger could not be looked at: the report will show what the entry covers
         return series_of(wanted), ""
-    refusal = replies.unknown_task(wanted, nearest(wanted, known, pools)) if known else replies.nothing_to_accept(seen)
+    refusal = replies.unknown_task(wanted, nearest(wanted, known, there)) if known else replies.nothing_to_accept(seen)
     return ("", ""), refusal
 
 

@@ -166,6 +166,12 @@ def unknown_task(wanted: str, near: str) -> str:
     return f"This pull request is not compared on `{code(wanted, 120)}`, so that nothing was accepted{hint}"
 
 
+def no_pool(wanted: str, branch: str, there: Sequence[str], near: str) -> str:
+    why = f"`.github/assay.yml` on {plain(branch, 60)} makes no pooled comparison `{code(wanted, 120)}`"
+    has = f"it has {', '.join(plain(pool, 120) for pool in there[:5])}." if there else "it has none: name a task."
+    return f"{why}, so that nothing was accepted; {f'did you mean {plain(near, 120)}?' if ':' in near else has}"
+
+
 def nothing_to_accept(seen: CommandSnapshot) -> str:
     return (
         f"Nothing is published for {plain(seen.base_ref, 60)} at the merge base or before it: nothing can have regressed, and "

@@ -32,6 +32,14 @@ def test_empty_means_defaults() -> None:
         ("gate: {threshold: 3, margin: 1}", "margin 1 is below threshold 3"),
         ("gate: {threshold: '1'}\nversion: 2", "version"),
         ("gate: {accepted: [{task: x, reason: because, by: me, expires: someday}]}", "expires"),
+        (
+            "gate: {pool: {enabled: false}, accepted: [{task: pool, reason: because, by: me, expires: 2027-01-31}]}",
+            "'pool' accepts a pooled comparison that this policy does not make (it has none); enable the pool or remove",
+        ),
+        (
+            "gate: {accepted: [{task: 'pool:code', reason: because, by: me, expires: 2027-01-31}]}",
+            "'pool:code' accepts a pooled comparison that this policy does not make (it has only pool, pool:all)",
+        ),
         ("gate: {on-inconclusive: maybe}", "on-inconclusive"),
         ("- a", "must be a mapping"),
         ("a: 1\na: 2", "'a' is there twice"),
@@ -45,6 +53,15 @@ def test_mistakes_are_named(text: str, words: str) -> None:
         parse_configuration(text.encode())
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("task", ["pool", "pool:talk", "pool:*", "mmlu", "pooling", "*"])
+def test_pools_that_are_compared_can_be_accepted(task: str) -> None:
+    groups = "groups: {talk: {tasks: [mmlu]}, code: {tasks: [humaneval], pool: {enabled: false}}}"
+    accepted = f"accepted: [{{task: '{task}', reason: because, by: me, expires: 2027-01-31}}]"
+    assert parse_configuration(f"gate: {{{groups}, {accepted}}}".encode()).gate.accepted[0].task == task
+    with pytest.raises(InputError, match="pool:code"):
+        parse_configuration(f"gate: {{{groups}, {accepted.replace(task, 'pool:code')}}}".encode())
 
 
 def test_yaml_bombs_are_refused_quickly() -> None:

@@ -169,6 +169,28 @@ CASES: dict[str, CommandSnapshot] = {
     "accept": seen('/assay accept hellaswag reason="INT4 ships to 4 GB phones" expires=2027-01-31 up-to=3'),
     "accept-past": seen('/assay accept hellaswag reason="INT4 ships" expires=2026-11-29'),
     "accept-too-long": seen('/assay accept hellaswag reason="INT4 ships" expires=2027-11-29'),
+    "accept-pool": seen('/assay accept pool reason="INT4 ships" expires=2027-01-31', metrics=("mmlu/acc", "arc/acc")),
+    "accept-no-pool": seen(
+        '/assay accept pool reason="INT4 ships" expires=2027-01-31',
+        metrics=("mmlu/acc", "arc/acc"),
+        configuration="gate: {pool: {enabled: false}}",
+    ),
+    "accept-no-pool-of-a-group": seen(
+        '/assay accept pool:code reason="INT4 ships" expires=2027-01-31',
+        metrics=None,
+        configuration="gate: {groups: {talk: {tasks: [mmlu]}, code: {tasks: [humaneval], pool: {enabled: false}}}}",
+    ),
+    "accept-unknown-pool": seen(
+        '/assay accept pool:tlak reason="INT4 ships" expires=2027-01-31',
+        metrics=("mmlu/acc",),
+        configuration="gate: {groups: {talk: {tasks: [mmlu]}}}",
+    ),
+    "accept-a-task-called-pool": seen(
+        '/assay accept pool reason="it is smaller" expires=2027-01-31',
+        metrics=(),
+        compared=(("pool", "cycles"),),
+        configuration="gate: {pool: {enabled: false}}",
+    ),
     "accept-unknown-task": seen(
         '/assay accept hellaswga reason="INT4 ships" expires=2027-01-31',
         metrics=("hellaswag/acc", "hellaswag/acc_norm", "mmlu/acc"),
@@ -246,6 +268,12 @@ def test_reply(case: str) -> None:
 
 def test_every_golden_file_has_a_case() -> None:
     assert {p.stem for p in GOLDEN.glob("*.md")} == set(CASES) | set(WORDS)
+
+
+def test_a_pool_of_another_base_branch_is_not_refused_by_a_policy_that_does_not_count() -> None:
+    line = '/assay accept pool reason="INT4 ships" expires=2027-01-31'
+    other = seen(line, configuration="gate: {pool: {enabled: false}}", base_ref="release")
+    assert [type(o).__name__ for o in plan(other)] == ["React", "Reply", "Record", "Report", "React"]
 
 
 @pytest.mark.parametrize("case", WORDS)
