@@ -9,40 +9,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
-from github import Auth, Github, GithubException
+from github import Github
 
 from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.ledger.history import merge_base
 from assay.baselines.ledger.service import Forbidden, ReplyLost, speaking
 from assay.bot import journal
-from assay.bot.archive import download, unpack
 from assay.bot.batch import Read, blob_name, reader
+from assay.bot.connection import connect, patience_of
+from assay.bot.hosts import SERVER_URL
 from assay.bot.objects import (
     Artifact,
     Check,
     Comment,
     Pull,
     Run,
-    Started,
-    artifact_of,
     check_of,
     comment_of,
     moment,
     pull_of,
-    run_of,
 )
 from assay.bot.rest import PER_PAGE, Rest
-from assay.bot.transport import Patience, PatientRetry
+from assay.bot.transport import Patience
+from assay.bot.workflow_runs import WorkflowRuns
 
 __all__ = ["Artifact", "Check", "Comment", "Forbidden", "GitHub", "Pull", "ReplyLost", "Run", "connect"]
 
-API_URL = "https://api.github.com"
-SERVER_URL = "https://github.com"
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}/(?!\.{1,2}$)[A-Za-z0-9_.-]{1,100}")
 """`owner/name`, of the characters that GitHub allows there."""
 CheckStatus = Literal["queued", "in_progress", "completed"]
@@ -50,36 +46,8 @@ Conclusion = Literal["success", "failure", "neutral", "cancelled", "skipped", "t
 Reaction = Literal["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"]
 
 
-def connect(
-    token: str | None,
-    api_url: str = API_URL,
-    *,
-    patience: Patience | None = None,
-    timeout: int = 30,
-    seconds_between_writes: float | None = 1.0,
-) -> Github:
-    """A PyGithub connection that waits as `assay.bot.transport` describes.
-
-    `api_url` is the value of GITHUB_API_URL; without a token only public data is seen. `timeout` is seconds without a
-    byte. GitHub asks for a second between writes (`seconds_between_writes`), or counts them as abuse.
-    """
-    if not api_url.startswith(("https://", "http://")):
-        raise InputError(f"the API address {api_url[:80]!r} is not an http(s) URL: give the value of GITHUB_API_URL.")
-    return Github(
-        auth=Auth.Token(token) if token else None,
-        base_url=api_url.rstrip("/"),
-        timeout=timeout,
-        per_page=PER_PAGE,
-        user_agent="assay",
-        retry=PatientRetry(patience=patience or Patience()),
-        seconds_between_requests=None,
-        seconds_between_writes=seconds_between_writes,
-        lazy=True,
-    )
-
-
-class GitHub:
-    """One repository.
+class GitHub(WorkflowRuns):
+    """One repository: its people, pull requests, comments, checks, files and journal, and its workflow runs.
 
     `repository` is `owner/name`, `server_url` the value of GITHUB_SERVER_URL (for links that people open).
     """
@@ -98,18 +66,10 @@ class GitHub:
         self.name = repository
         self.server_url = server_url.rstrip("/")
         self.repository = connection.get_repo(repository)
-        self._rest = Rest(connection, repository, patience or _patience_of(connection))
+        super().__init__(Rest(connection, repository, patience or patience_of(connection)))
         self._facts: Mapping[str, Any] | None = None
         self._login: str | None = None
         self._listed: dict[str, str] | None = None
-        self._run: Run | None = None
-
-    def remember_run(self, run: Any) -> None:
-        """The same of a workflow run, as its event tells of it; one that lacks something is asked for when it is needed."""
-        try:
-            self._run = run_of(run)
-        except (AttributeError, KeyError, TypeError, ValueError):
-            self._run = None
 
     def remember(self, facts: Any) -> None:
         """Take what an event or another reply says of this repository as known, so that it is not asked for."""
@@ -163,6 +123,10 @@ class GitHub:
     def private(self) -> bool:
         """True for private and internal repositories, whose raw files other people's browsers cannot load."""
         return bool(self._fact("private"))
+
+    def default_branch(self) -> str:
+        """The branch whose workflow files may be dispatched."""
+        return str(self._fact("default_branch"))
 
     def pull(self, number: int) -> Pull:
         """One pull request."""
@@ -338,96 +302,6 @@ class GitHub:
         )
         return sorted((check_of(item) for item in items), key=lambda check: check.id, reverse=True)
 
-    # -- workflow runs and artifacts -----------------------------------------------------------------------------------
-
-    def workflow_runs(
-        self,
-        head_sha: str | None = None,
-        event: str | None = None,
-        status: str | None = None,
-        since: datetime | None = None,
-    ) -> list[Run]:
-        """Workflow runs, newest first, filtered as given; `since` is when they were created at the earliest."""
-        created = f">={since.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if since is not None else None
-        wanted = {"head_sha": head_sha, "event": event, "status": status, "created": created}
-        parameters = {key: value for key, value in wanted.items() if value is not None}
-        items = self._rest.pages("/actions/runs", "list workflow runs", parameters, "workflow_runs")
-        return [run_of(item) for item in items]
-
-    def known_run(self, run_id: int | None) -> Run | None:
-        """A run that an event told of; None when none did. No request."""
-        return self._run if self._run is not None and self._run.id == run_id else None
-
-    def run(self, run_id: int) -> Run:
-        """One workflow run, as of its latest attempt."""
-        return run_of(self._rest.get(f"/actions/runs/{run_id}", f"read workflow run {run_id}"))
-
-    def artifacts(self, run_id: int) -> list[Artifact]:
-        """The artifacts of a workflow run."""
-        items = self._rest.pages(
-            f"/actions/runs/{run_id}/artifacts", f"list artifacts of run {run_id}", None, "artifacts"
-        )
-        return [artifact_of(item) for item in items]
-
-    def download_artifact(self, artifact_id: int, folder: Path, max_bytes: int = 1 << 30) -> list[str]:
-        """Download an artifact and unpack it into `folder`, which is replaced whole; returns the names inside.
-
-        The archive is untrusted: `InputError` when it is larger than `max_bytes` packed or unpacked, has names outside
-        the folder, links, duplicates or too many entries. Nothing is left in `folder` then.
-        """
-        path = f"/actions/artifacts/{artifact_id}/zip"
-        with speaking(f"download artifact {artifact_id}"):
-            packed = download(self._rest.source(path), Path(folder), max_bytes)
-        try:
-            return unpack(packed, Path(folder), max_bytes, origin=f"artifact {artifact_id}")
-        finally:
-            packed.unlink(missing_ok=True)
-
-    def default_branch(self) -> str:
-        """The branch whose workflow files may be dispatched."""
-        return str(self._fact("default_branch"))
-
-    def workflow_files(self, ref: str) -> list[str]:
-        """Names of the workflow files at a branch; empty when there are none."""
-        with speaking(f"list the workflows of {ref[:40]}"):
-            try:
-                data = self._rest.read("/contents/.github/workflows", {"ref": ref})
-            except GithubException as error:
-                if error.status == 404:
-                    return []
-                raise
-            return sorted(str(item["name"]) for item in data if item.get("type") == "file")
-
-    def dispatch(self, workflow: str, ref: str, inputs: dict[str, str]) -> Started | None:
-        """Start a workflow with `workflow_dispatch`; the run, where GitHub says which one it started.
-
-        Raises `ReplyLost` when it may have been started.
-        """
-        body = {"ref": ref, "inputs": inputs, "return_run_details": True}
-        path = f"/actions/workflows/{quote(workflow, safe='')}/dispatches"
-        try:
-            data = self._rest.send("POST", path, body, f"dispatch {workflow}", once=True)
-        except ServiceError as error:
-            if "return_run_details" not in str(error):
-                raise
-            del body["return_run_details"]  # an Enterprise Server that does not know it yet refuses it by name
-            data = self._rest.send("POST", path, body, f"dispatch {workflow}", once=True)
-        if not isinstance(data, dict) or "workflow_run_id" not in data:
-            return None
-        return Started(int(data["workflow_run_id"]), str(data.get("html_url") or ""))
-
-    def cancel_run(self, run_id: int) -> None:
-        """Ask a run to stop; one that has stopped already is no error."""
-        try:
-            self._rest.send("POST", f"/actions/runs/{run_id}/cancel", None, f"cancel run {run_id}")
-        except ServiceError as error:
-            if " 409 " not in str(error):
-                raise
-
-    def rerun(self, run_id: int) -> None:
-        """Run a finished run again, as its next attempt."""
-        self._rest.send("POST", f"/actions/runs/{run_id}/rerun", None, f"run {run_id} again", once=True)
-
     # -- files and the journal ---------------------------------------------------------------------------------------
 
     def file_at(self, path: str, ref: str) -> bytes | None:
@@ -475,9 +349,3 @@ class GitHub:
     def journal_url(self, path: str) -> str:
         """Where people's browsers load a file of the journal (as themselves, when the repository is private)."""
         return f"{self.server_url}/{self.name}/raw/{journal.BRANCH}/{quote(path)}"
-
-
-def _patience_of(connection: Github) -> Patience:
-    """The patience that `connect` gave the connection, so that all waits come out of one allowance."""
-    retry = connection.requester.kwargs.get("retry")
-    return retry.patience if isinstance(retry, PatientRetry) else Patience()

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from assay.bot.hosts import API_URL, SERVER_URL
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -36,14 +38,14 @@ def place_options(command: F) -> F:
             click.option(
                 "--api-url",
                 envvar="GITHUB_API_URL",
-                default="https://api.github.com",
+                default=API_URL,
                 show_default=True,
                 help="For GitHub Enterprise Server.",
             ),
             click.option(
                 "--server-url",
                 envvar="GITHUB_SERVER_URL",
-                default="https://github.com",
+                default=SERVER_URL,
                 show_default=True,
                 help="For GitHub Enterprise Server.",
             ),

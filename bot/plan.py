@@ -20,6 +20,7 @@ from assay.baselines.record import Record
 from assay.bot import plot
 from assay.bot.audits.words import about
 from assay.bot.comment import BUDGET, CHECK_BUDGET, SUMMARY_BUDGET, Marker, overall, read_marker, render, title
+from assay.bot.hosts import SERVER_URL
 from assay.bot.milestones import checklist
 from assay.bot.operations import (
     AppendJournal,
@@ -385,7 +386,7 @@ def _with_plots(
 
 def image_url(snapshot: Snapshot, path: str) -> str:
     """Where a comment can show a file of the journal branch: for private repositories as the reader, else raw."""
-    if snapshot.private or snapshot.server_url != "https://github.com":
+    if snapshot.private or snapshot.server_url != SERVER_URL:
         return f"{snapshot.server_url}/{snapshot.repository}/raw/assay-journal/{path}"
     return f"https://raw.githubusercontent.com/{snapshot.repository}/assay-journal/{path}"
 

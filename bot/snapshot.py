@@ -12,6 +12,7 @@ from pydantic import Field
 
 from assay.baselines.audit import Tally
 from assay.baselines.evidence import Strict
+from assay.bot.hosts import SERVER_URL
 from assay.bot.slash.snapshot import AcceptedFacts
 
 
@@ -134,7 +135,7 @@ class Snapshot(Strict):
 
     schema_version: Literal[1] = 1
     repository: str
-    server_url: str = "https://github.com"
+    server_url: str = SERVER_URL
     private: bool = False
     now: datetime = Field(strict=False)
     event: EventFacts

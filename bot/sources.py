@@ -16,6 +16,7 @@ from assay.baselines.ledger import Ledger, Nearest, Publication, parse_tag
 from assay.baselines.ledger.directory import DirectoryLedger
 from assay.baselines.ledger.tags import UNFIT
 from assay.baselines.record import EVIDENCE_NAME, Record, read_record
+from assay.bot.hosts import API_URL, SERVER_URL
 
 if TYPE_CHECKING:
     from assay.bot.github import GitHub
@@ -31,8 +32,8 @@ class Place:
     ledger_folder: Path | None = None
     repository: str | None = None
     token: str | None = None
-    api_url: str = "https://api.github.com"
-    server_url: str = "https://github.com"
+    api_url: str = API_URL
+    server_url: str = SERVER_URL
 
     def ledger(self, *, public: bool = False) -> Ledger:
         """The ledger; `public` when the repository is known to be. Raises `InputError` when none is named."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from pydantic import Field
 
 from assay.baselines.evidence import Strict
+from assay.bot.hosts import SERVER_URL
 
 
 class RunFacts(Strict):
@@ -39,7 +40,7 @@ class CommandSnapshot(Strict):
     """One new comment and everything that answering it needs."""
 
     repository: str
-    server_url: str = "https://github.com"
+    server_url: str = SERVER_URL
     now: datetime = Field(strict=False)
     id: str
     """UUID of the command, chosen when it was seen; names its check, its run and its journal entries."""

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,9 @@ def modules() -> Iterator[tuple[str, Path]]:
             yield package, path
 
 
-def imports(path: Path, *, top_level: bool = False) -> Iterator[tuple[str, int]]:
-    """(module, line) of every import; with `top_level` those that run when the module is imported."""
+def imports(path: Path, *, top_level: bool = False, names: bool = False) -> Iterator[tuple[str, int]]:
+    """(module, line) of every import; with `top_level` those that run when the module is imported, and with `names` also
+    what is imported from a module, which may be a module itself."""
     tree = ast.parse(path.read_text())
 
     def walk(node: ast.AST) -> Iterator[ast.AST]:
@@ -40,6 +42,8 @@ def imports(path: Path, *, top_level: bool = False) -> Iterator[tuple[str, int]]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
             yield node.module or "", node.lineno
+            if names:
+                yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
 
 
 @pytest.mark.parametrize(("package", "path"), [pytest.param(k, p, id=str(p.relative_to(ROOT))) for k, p in modules()])
@@ -54,6 +58,32 @@ def test_imports_run_downward(package: str, path: Path) -> None:
             continue
         pipeline = path.is_relative_to(ROOT / "npu_backend" / "pipeline") and target == "quant"
         assert pipeline or (package == "bot" and target in LABORATORIES and module.split(".")[2:] == ["cli"]), where
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    known = {
+        ".".join(("assay", *p.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): p
+        for _, p in modules()
+    }
+    graph = {}
+    for name, path in known.items():
+        wanted = {m for m, _ in imports(path, top_level=True, names=True) if m in known}
+        # `from package import module` waits for the module; the package has begun by then.
+        packages = {m for m in wanted if known[m].name == "__init__.py" and any(w.startswith(f"{m}.") for w in wanted)}
+        graph[name] = wanted - packages - {name}
+    assert {"assay.bot.workflow_runs", "assay.bot.journal"} <= graph["assay.bot.github"]
+    TopologicalSorter(graph).prepare()  # raises CycleError with the circle
+
+
+def test_the_addresses_of_github_stand_in_one_place() -> None:
+    addresses = {"https://api.github.com", "https://github.com"}
+    found = {
+        str(path.relative_to(ROOT))
+        for _, path in modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in addresses
+    }
+    assert found == {"bot/hosts.py"}
 
 
 @pytest.mark.parametrize("package", ["baselines", "bot"])
