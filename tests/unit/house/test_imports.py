@@ -75,17 +75,6 @@ def test_no_module_imports_itself_in_a_circle() -> None:
     TopologicalSorter(graph).prepare()  # raises CycleError with the circle
 
 
-def test_the_addresses_of_github_stand_in_one_place() -> None:
-    addresses = {"https://api.github.com", "https://github.com"}
-    found = {
-        str(path.relative_to(ROOT))
-        for _, path in modules()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and node.value in addresses
-    }
-    assert found == {"bot/hosts.py"}
-
-
 @pytest.mark.parametrize("package", ["baselines", "bot"])
 def test_light_packages_import_nothing_heavy(package: str) -> None:
     found = [
