@@ -84,7 +84,7 @@ class PlanCache:
             if digest.decode() != hashlib.sha256(text).hexdigest():
                 raise InputError("it does not match its digest.")
             found = _plan(json.loads(text), module)
-        except (AssayError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        except (AssayError, ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError) as error:
             _warn(f"the plan {place} is damaged ({str(error)[:120]}): it is made anew.")
             return None
         with suppress(OSError):

@@ -26,8 +26,8 @@ from assay.npu_backend.register_backend import Report
 
 Arguments = dict[str, Any]
 SIZE = 64
-"""Rows of an image; a model that needs more says so in `LARGER`. Columns are more, so that the two are not confused."""
-LARGER = {"inception_v3": 96, "googlenet": 64, "maxvit_t": 224}
+"""Rows of an image; a model that needs others says so in `OTHER`. Columns are more, so that the two are not confused."""
+OTHER = {"inception_v3": 96, "maxvit_t": 224, "vit_h_14": 56}
 SQUARE = re.compile(r"^(vit_|maxvit)")
 """Models that take square images of the size that they were built for."""
 
@@ -128,7 +128,7 @@ def classifiers() -> dict[str, Callable[[], tuple[nn.Module, Arguments]]]:
     def builder(name: str) -> Callable[[], tuple[nn.Module, Arguments]]:
         def build() -> tuple[nn.Module, Arguments]:
             torch.manual_seed(0)
-            rows = LARGER.get(name, SIZE)
+            rows = OTHER.get(name, SIZE)
             chosen: dict[str, Any] = {"image_size": rows} if name.startswith("vit_") else {}
             chosen |= {"init_weights": True} if name in ("inception_v3", "googlenet") else {}
             model = models.get_model(name, weights=None, **chosen).eval()
@@ -142,15 +142,19 @@ def classifiers() -> dict[str, Callable[[], tuple[nn.Module, Arguments]]]:
 
 
 def settled(model: nn.Module) -> nn.Module:
-    """A model whose norms have statistics, so that a fault in them shows."""
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None:
-            assert module.running_var is not None
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 1.5)
-            if module.affine:
-                nn.init.uniform_(module.weight, 0.5, 1.5)
-                nn.init.normal_(module.bias, 0, 0.1)
+    """A model whose norms have statistics and whose parameters all matter, so that a fault in them shows.
+
+    Untrained models have biases of 0, scales of 1 or 1e-6 and heads of 0, under which whole branches give nothing.
+    """
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None:
+                assert module.running_var is not None
+                module.running_mean.normal_(0, 0.1)
+                module.running_var.uniform_(0.5, 1.5)
+        for parameter in model.parameters():
+            if parameter.numel() < 2 or parameter.std() < 1e-4:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
     return model
 
 
@@ -185,7 +189,7 @@ def transformers_models() -> dict[str, Callable[[], tuple[nn.Module, Arguments]]
             common = {} if kind in ("distilbert", "gpt2", "whisper") else sizes
             chosen = {} if kind == "vit" else {"vocab_size": 200}
             config = transformers.AutoConfig.for_model(kind, **common, **chosen, **small)
-            model = getattr(transformers, head)(config).eval()
+            model = settled(getattr(transformers, head)(config).eval())
             tokens = torch.randint(3, 200, (2, 12))
             given: Arguments = {"input_ids": tokens, "use_cache": False}
             if kind in ("bert", "distilbert"):
@@ -214,7 +218,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
         builders = {**transformers_models(), **classifiers()}
         builders = {name: build for name, build in builders.items() if re.search(chosen.only, name)}
         known = json.loads(chosen.out.read_text())["models"] if chosen.out.exists() else {}
-    except (InputError, re.error, ValueError, KeyError) as error:
+    except (InputError, re.error, ValueError, KeyError, TypeError) as error:
         print(f"error: {error}")
         return 2
     for name, build in builders.items():

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch._decomp import core_aten_decompositions
+from torch._prims_common import compute_elementwise_output_logical_to_physical_perm
 from torch.nn import functional
 
 from assay.npu_backend.lowering import RULES
@@ -38,7 +39,9 @@ def _scores(
 ) -> tuple[torch.Tensor, float]:
     """q k^T scale + mask, (B, H, L, S), and the scale."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = (q @ k.transpose(-1, -2)) * scale
+    # PyTorch's kernel sums in float32; products of 16-bit floats would overflow before they are scaled.
+    half = q.dtype == torch.float16
+    scores = (q * scale) @ k.transpose(-1, -2) if half else (q @ k.transpose(-1, -2)) * scale
     if causal:
         hidden = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).triu(1)
         mask = torch.zeros_like(hidden, dtype=q.dtype).masked_fill(hidden, -math.inf)
@@ -110,8 +113,13 @@ def dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor
     """x mask / (1 - p) and the mask, drawn as PyTorch's own operator draws it, so that one seed gives one result."""
     if not train or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    everywhere = aten.full.default(list(x.shape), True, dtype=torch.bool, device=x.device, pin_memory=False)
+    # Numbers are drawn in the order of memory, in which the mask lies like x.
+    order = compute_elementwise_output_logical_to_physical_perm(x)[0]
+    sizes = [x.shape[axis] for axis in order]
+    everywhere = aten.full.default(sizes, True, dtype=torch.bool, device=x.device, pin_memory=False)
     mask = aten.bernoulli.p(everywhere, 1 - p)
+    if list(order) != sorted(order):
+        mask = mask.permute([list(order).index(axis) for axis in range(x.dim())])
     return x * mask * (0.0 if p == 1 else 1 / (1 - p)), mask
 
 

@@ -184,7 +184,8 @@ def _norm(i: Any, _: list[torch.Tensor], memory: Mapping[str, torch.Tensor]) -> 
     x = _wide(memory[i.x])
     over = tuple(range(i.axis, x.dim()))
     if i.center:
-        x = x - x.mean(over, keepdim=True)
+        # In float64: the last bit of a mean, times 1 / sqrt(epsilon), is no longer small.
+        x = (x.double() - x.double().mean(over, keepdim=True)).to(x.dtype)
     y = x * torch.rsqrt(x.pow(2).mean(over, keepdim=True) + i.epsilon)
     if i.weight is not None:
         y = y * _wide(memory[i.weight])

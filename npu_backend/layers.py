@@ -6,11 +6,13 @@ them, tiling turns them into a program. A layer with `fused` rides on the layer 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 
+from assay.baselines.errors import InputError
 from assay.npu_backend.codegen import Program
 from assay.npu_backend.interpreter import step, storage
 from assay.npu_backend.isa import Instruction
@@ -40,7 +42,12 @@ class LayerGraph:
         return free
 
     def constant(self, value: float, shape: Shape, dtype: str) -> str:
-        """A weight filled with one number; the same one for the same request."""
+        """A weight filled with one number; the same one for the same request.
+
+        Raises `InputError` for a finite number outside the dtype's range: it would be stored as another one.
+        """
+        if dtype != "bool" and math.isfinite(value) and not _holds(dtype, value):
+            raise InputError(f"{dtype} does not hold {value!r}.")
         for name, known in self.constants.items():
             tensor = self.tensors[name]
             if (tensor.shape, tensor.dtype) == (shape, dtype) and repr(known) == repr(value):
@@ -102,6 +109,12 @@ class LayerGraph:
             list(self.preamble),
             dict(self.origin),
         )
+
+
+def _holds(dtype: str, value: float) -> bool:
+    kind = storage(dtype)
+    limits = torch.finfo(kind) if kind.is_floating_point else torch.iinfo(kind)
+    return limits.min <= value <= limits.max
 
 
 def prepare(graph: LayerGraph, arguments: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -44,6 +44,8 @@ class Rule:
     body: RuleBody
 
 
+FAULT = "its rule fails"
+"""How the reason begins when a rule raises what no rule should."""
 RULES: dict[str, Rule] = {}
 """Overload -> rule; filled by the modules of `rules/`."""
 
@@ -188,13 +190,16 @@ def lower_node(
         call = Call(node, _arguments(node, names, values), value, _used(node), graph, values, known)
         result = registered.body(call)
         _check_result(graph, result, value)
-    except (UnsupportedError, InputError) as error:
+    except Exception as error:
         del graph.layers[layers:]
         for name in set(graph.tensors) - tensors:
             del graph.tensors[name]
         for name in set(graph.constants) - constants:
             del graph.constants[name]
-        raise UnsupportedError(str(error)) from None
+        if isinstance(error, UnsupportedError | InputError):
+            raise UnsupportedError(str(error)) from None
+        # A fault of ours costs the node its place on the NPU, not the user his run; conformance counts it as an error.
+        raise UnsupportedError(f"{FAULT} ({type(error).__name__}: {' '.join(str(error).split())[:200]})") from error
     return result
 
 

@@ -153,10 +153,28 @@ class _Planner:
     """What nodes that depend on sizes alone give, as far as a rule asked."""
 
     def __post_init__(self) -> None:
-        self.nodes = [n for n in self.module.graph.nodes if n.op == "call_function" and _tensors(self.values.get(n))]
+        self.nodes = [n for n in self.module.graph.nodes if n.op == "call_function" and self._computes(n)]
         output = next(n for n in self.module.graph.nodes if n.op == "output")
         self.returned = set(output.all_input_nodes)
         self.constant = self._constants()
+        for node in self.nodes:
+            if str(node.target).startswith("aten.as_strided"):
+                self._keep_storage(node)
+
+    def _computes(self, node: fx.Node) -> bool:
+        """Whether a node gives tensors, or checks some: an assertion."""
+        checks = node.is_impure() and any(_tensors(self.values.get(source)) for source in node.all_input_nodes)
+        return checks or _tensors(self.values.get(node))
+
+    def _keep_storage(self, node: fx.Node) -> None:
+        """Views whose storage a node addresses are views on the host as well: a program gives each result its own."""
+        source = node.args[0]
+        while isinstance(source, fx.Node) and source.op == "call_function":
+            before = source.args[0] if source.args else None
+            if not isinstance(before, fx.Node) or not _share(self.values[source], self.values.get(before)):
+                return
+            self.host[node] = self.host[source] = "as_strided addresses the storage of a view"
+            source = before
 
     def role(self, node: fx.Node) -> Role:
         """Weights are parameters, buffers and constants."""
@@ -205,6 +223,8 @@ class _Planner:
             if self.on_host(node):
                 continue
             try:
+                if not _tensors(self.values.get(node)):
+                    raise UnsupportedError("it gives no tensor")
                 self._operands(scratch, names, node)
                 names[node] = lower_node(node, scratch, names, self.values, self.known)
             except UnsupportedError as error:
@@ -296,8 +316,10 @@ def plan(
     settings = settings or Settings()
     try:
         values = concrete_values(module, arguments)
-    except (DynamicOutputShapeException, DataDependentOutputException) as error:
-        op, why = str(error.func), "a size depends on data"
+    except Exception as error:
+        op, why = "the graph", f"its shapes cannot be traced: {type(error).__name__}"
+        if isinstance(error, DynamicOutputShapeException | DataDependentOutputException):
+            op, why = str(error.func), "a size depends on data"
         if settings.strict:
             raise InputError(f"{op} would run on the host ({why}): rewrite it or leave strict mode.") from None
         return Plan((), {}, (Fallback("", op, why, ""),), whole_on_host=True)
@@ -360,6 +382,13 @@ def _laid_out(value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return out.copy_(once).expand(like.shape)
 
 
+def _share(view: Any, base: Any) -> bool:
+    """Whether two tensors are one storage."""
+    if not isinstance(view, torch.Tensor) or not isinstance(base, torch.Tensor):
+        return False
+    return bool(view.untyped_storage()._cdata == base.untyped_storage()._cdata)
+
+
 def _tensors(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or (
         isinstance(value, list | tuple) and any(isinstance(item, torch.Tensor) for item in value)
@@ -375,10 +404,10 @@ def _mutates(node: fx.Node) -> bool:
 
 
 def _ordered(node: fx.Node) -> bool:
-    """Whether a node must keep its place among those like it: it draws random numbers or writes."""
+    """Whether a node must keep its place among those like it: it draws random numbers, writes or checks."""
     target = node.target
     random = isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
-    return random or _mutates(node)
+    return random or _mutates(node) or node.is_impure()
 
 
 def source_line(node: fx.Node) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from assay.baselines.errors import InputError
+from assay.npu_backend.isa import LoadTile
 from assay.npu_backend.layers import LayerGraph
 from assay.npu_backend.tensor import FLOATS, Role, Tensor
 
@@ -41,6 +42,12 @@ def with_precision(graph: LayerGraph, policy: str) -> LayerGraph:
         raise InputError(f"there is no precision {policy!r}: choose from {', '.join(POLICIES)}.")
     made = graph.copy()
     made.tensors = {name: _stored(tensor, POLICIES[policy]) for name, tensor in graph.tensors.items()}
+    for place, layer in enumerate(made.layers):
+        out = made.tensors[layer.out]
+        if isinstance(layer, LoadTile):  # a part is stored as what it is a part of
+            made.tensors[layer.out] = out = replace(out, storage=made.tensors[layer.source].storage)
+        if layer.fused and out.element_bits > made.tensors[made.layers[place - 1].out].element_bits:
+            made.layers[place] = replace(layer, fused=False)  # it no longer fits into the tile that it would take over
     return made
 
 

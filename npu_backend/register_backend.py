@@ -126,7 +126,8 @@ def mock_npu(
 
     def compiler(graph: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
         made = Compiled(graph, _static(graph), settings, mode, "graph", cache=cache)
-        made.plan_for(inputs)
+        if all(_known(value) for value in inputs):
+            made.plan_for(inputs)  # else its sizes are known when it is called
         if isinstance(report, Report):
             report.graphs.append(made)
         return made
@@ -191,6 +192,12 @@ def _static(graph: fx.GraphModule) -> frozenset[str]:
     places = set(metadata.static_input_indices) if metadata is not None else set()
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     return frozenset(node.name for place, node in enumerate(placeholders) if place in places)
+
+
+def _known(value: Any) -> bool:
+    """Whether a size, or all of a tensor's, are known while tracing."""
+    sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+    return all(number(size) is not None for size in sizes)
 
 
 def _key(value: Any) -> Any:

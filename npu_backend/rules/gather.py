@@ -52,6 +52,8 @@ def _places(found: Places | None, size: int) -> list[int]:
 def select_places(call: Call) -> Result:
     """Ranges of one axis"""
     x, axis = call.args[:2]
+    if not call.shape(x):
+        raise UnsupportedError("a tensor without dimensions")
     axis %= len(call.shape(x))
     source = call.node.args[2]
     found = call.known(source) if isinstance(source, fx.Node) else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from torch import fx
+
 from assay.npu_backend.isa import ElementwiseAdd, ElementwiseMul, Gelu, LayerNorm
 from assay.npu_backend.lowering import Call, Result, UnsupportedError, dtype_of, rule
 from assay.npu_backend.rules.reduction import moments
@@ -63,17 +65,25 @@ def _scaled(call: Call, x: str, weight: str | None, bias: str | None, mean: str,
     shift = call.emit(ElementwiseMul, a=mean, b=scale)
     none = call.number(0.0, call.dtype(shift))
     shift = call.emit(ElementwiseAdd, a=bias if bias is not None else none, b=shift, function="subtract")
+    scale, shift = call.cast(scale, call.dtype(x)), call.cast(shift, call.dtype(x))
     scaled = call.emit(ElementwiseMul, a=x, b=call.reshape(scale, shape))
     return call.emit(ElementwiseAdd, a=scaled, b=call.reshape(shift, shape))
 
 
-@rule("_native_batch_norm_legit_no_training.default", gives=_SUMS, limits="operands of two dtypes")
+@rule("_native_batch_norm_legit_no_training.default", gives=[*_SUMS, "DEQUANTIZE"])
 def batch_norm(call: Call) -> Result:
     """x * s + t, where s and t come from weights alone and are folded into a convolution before it"""
     x, weight, bias, mean, variance, _, epsilon = call.args
     if call.used - {0}:
         raise UnsupportedError("empty statistics are read")
-    return _scaled(call, x, weight, bias, mean, reciprocal_deviation(call, variance, epsilon)), None, None
+    dtype = call.dtype(x)
+    # As in PyTorch, statistics in float32; what folds into a convolution is rounded once, all else is computed there too.
+    folds = isinstance(call.node.args[0], fx.Node) and str(call.node.args[0].target) == "aten.convolution.default"
+    if dtype != "float32" and not folds:
+        x = call.cast(x, "float32")
+    weight, bias, mean, variance = (part and call.cast(part, "float32") for part in (weight, bias, mean, variance))
+    out = _scaled(call, x, weight, bias, mean, reciprocal_deviation(call, variance, epsilon))
+    return call.cast(out, dtype), None, None
 
 
 @rule(

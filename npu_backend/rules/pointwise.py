@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -134,10 +135,16 @@ def leaky_relu(call: Call) -> Result:
     return binary(call, above, binary(call, below, call.args[1], ElementwiseMul, "multiply"), ElementwiseAdd, "add")
 
 
-@rule("elu.default", gives=["RELU", "GELU", "ELEMENTWISE_ADD", "ELEMENTWISE_MUL"], limits="integers")
+@rule(
+    "elu.default",
+    gives=["RELU", "GELU", "ELEMENTWISE_ADD", "ELEMENTWISE_MUL"],
+    limits="integers, factors that are not finite",
+)
 def elu(call: Call) -> Result:
     """scale (max(x, 0) + alpha (exp(input_scale min(x, 0)) - 1))"""
     x, alpha, scale, inner = call.args
+    if not all(math.isfinite(factor) for factor in (alpha, scale, inner)):
+        raise UnsupportedError("a factor that is not finite")  # times 0 it would be NaN
     above, below = halves(call, x)
     if inner != 1:
         below = binary(call, below, inner, ElementwiseMul, "multiply")

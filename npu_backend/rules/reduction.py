@@ -53,12 +53,19 @@ def total(call: Call) -> Result:
     return _sum(call, call.args[1] if str(call.node.target) == "aten.sum.dim_IntList" else None, 1.0)
 
 
-@rule("amax.default", "amin.default", gives=["LOAD_TILE", "RESHAPE", "ELEMENTWISE_ADD"], limits="bool")
+@rule(
+    "amax.default",
+    "amin.default",
+    "max.default",
+    "min.default",
+    gives=["LOAD_TILE", "RESHAPE", "ELEMENTWISE_ADD"],
+    limits="bool",
+)
 def extreme(call: Call) -> Result:
     """The larger half of the elements, again and again"""
-    x, axes = call.args[:2]
-    function = "maximum" if "amax" in str(call.node.target) else "minimum"
-    return call.reshape(halved(call, rows(call, x, axes), function), call.value.shape)
+    axes = call.args[1] if len(call.args) > 1 else None
+    function = "maximum" if "max" in str(call.node.target) else "minimum"
+    return call.reshape(halved(call, rows(call, call.args[0], axes), function), call.value.shape)
 
 
 @rule("prod.dim_int", "prod.default", gives=["LOAD_TILE", "RESHAPE", "ELEMENTWISE_MUL"], limits="changes of dtype")

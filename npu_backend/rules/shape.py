@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from assay.npu_backend.isa import Concat, ElementwiseAdd, LoadTile, Quantize
@@ -16,6 +17,21 @@ from assay.npu_backend.tensor import FLOATS
 def reshape(call: Call) -> Result:
     """The sizes are PyTorch's own"""
     return call.reshape(call.args[0], call.value.shape)
+
+
+@rule("as_strided.default", gives=["RESHAPE"], limits="offsets, strides that leave out, repeat or reorder elements")
+def as_strided(call: Call) -> Result:
+    """The same elements in the same order, which is how pooling to one pixel ends"""
+    x, size, stride, offset = call.args[:4]
+    source = call.given(0)
+    if offset is None:  # any other counts from where the storage begins, which is not known here
+        wanted = [(n, step) for n, step in zip(size, stride, strict=True) if n != 1]
+        if wanted == [(n, step) for n, step in zip(source.shape, source.stride(), strict=True) if n != 1]:
+            return call.reshape(x, size)
+        contiguous = all(step == math.prod(n for n, _ in wanted[place + 1 :]) for place, (_, step) in enumerate(wanted))
+        if source.is_contiguous() and contiguous and math.prod(size) == source.numel():
+            return call.reshape(x, size)
+    raise UnsupportedError("an offset, or strides that leave out, repeat or reorder elements")
 
 
 @rule("permute.default", gives=["RESHAPE"])

@@ -91,6 +91,11 @@ MORE: dict[str, tuple[Function, tuple[torch.Tensor, ...]]] = {
     "half and float": (torch.add, (randn(40, 30).half(), randn(30))),
     "half mean": (lambda a: a.mean(0), (randn(40, 30).half(),)),
     "sum of truths in float": (lambda a: torch.sum(a, 1, dtype=torch.float32), (TRUTHS,)),
+    "largest of all": (lambda a: [a.max(), a.min()], (randn(7, 13),)),
+    "strided alike": (
+        lambda a: [a.as_strided((7, 1, 13), (13, 99, 1)) * 2, a.as_strided((91,), (1,)) * 2], (randn(7, 13),),
+    ),
+    "strided alike, turned": (lambda a: a.as_strided((7, 13), (1, 7)) * 2, (randn(13, 7).t(),)),
     "largest": (lambda a: [a.amax(1), a.amin((0, 2), keepdim=True), a.amax()], (randn(7, 13, 5),)),
     "product of elements": (lambda a: [a.prod(1), a.prod()], (randn(4, 7),)),
     "variance": (lambda a: [a.var(1), a.std((0, 2), correction=0)], (randn(7, 13, 5),)),

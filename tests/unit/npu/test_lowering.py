@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,8 +14,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from assay.baselines.errors import InputError
+from assay.npu_backend import isa
 from assay.npu_backend.isa import INSTRUCTIONS
-from assay.npu_backend.lowering import RULES
+from assay.npu_backend.lowering import RULES, Call
 from assay.npu_backend.partition import Settings, plan, run_plan
 
 aten = torch.ops.aten
@@ -176,6 +178,9 @@ def test_rules_name_instructions_that_exist() -> None:
         (lambda a, w: functional.conv3d(a, w), (randn(1, 2, 4, 4, 4), randn(3, 2, 2, 2, 2)), "three-dimensional"),
         (lambda a, w: functional.conv_transpose2d(a, w), (randn(1, 2, 3, 3), randn(2, 1, 1, 40)), "taps"),
         (lambda a: torch.var(a, 0, correction=6), (randn(6, 2),), "too few"),
+        (lambda a: a.as_strided((2, 3), (1, 1)) * 2, (randn(6, 2),), "repeat or reorder"),
+        (lambda a: a.as_strided((2, 3), (3, 1)) * 2, (randn(6, 2),), "leave out"),
+        (lambda a: a.as_strided((6, 2), (2, 1), 0) * 2, (randn(7, 2)[1:],), "leave out"),
         (lambda a, i: functional.embedding(i, a), (randn(6, 2), torch.tensor([3, 1])), "there is no rule"),
     ],
 )
@@ -185,6 +190,18 @@ def test_what_rules_refuse_goes_to_the_host_with_a_reason(
     made, got = compiled(function, *inputs)
     assert any(re.search(why, fallback.why) for fallback in made.fallbacks)
     torch.testing.assert_close(got[0], function(*inputs))
+
+
+def test_a_rule_that_fails_costs_the_node_its_place_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(call: Call) -> str:
+        call.emit(isa.Relu, x=call.args[0])
+        raise ZeroDivisionError("a\nb")
+
+    monkeypatch.setitem(RULES, "aten.tanh.default", replace(RULES["aten.tanh.default"], body=broken))
+    made, got = compiled(lambda x: torch.tanh(x * 2) + 1, randn(3, 4))
+    torch.testing.assert_close(got[0], torch.tanh(randn(3, 4) * 2) + 1)
+    assert [entry.why for entry in made.fallbacks] == ["its rule fails (ZeroDivisionError: a b)"]
+    assert [i.OPCODE for program in made.programs for i in program.instructions].count("RELU") == 0
 
 
 def test_a_layer_that_no_tile_fits_runs_on_the_host() -> None:

@@ -9,15 +9,18 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from assay.npu_backend.conformance import load, summary
 from assay.npu_backend.register_backend import get_npu_program
 from assay.npu_backend.tables import TABLES
 
 PAGE = Path(__file__).parents[3] / "docs" / "npu-compiler.md"
+RESULTS = PAGE.parent / "results" / "npu"
 
 
 class Small(nn.Module):
@@ -39,7 +42,7 @@ def listing(model: nn.Module, *inputs: torch.Tensor) -> str:
 
 def calibration() -> str:
     """The estimators side by side, from the recorded results."""
-    result = json.loads((PAGE.parent / "results" / "npu" / "calibration.json").read_text())
+    result = json.loads((RESULTS / "calibration.json").read_text())
     rows = [f"| {name} | {q['mape']}% | {q['median']}% | {q['spearman']} |\n" for name, q in result["held_out"].items()]
     rates = result["rates"]
     return (
@@ -50,7 +53,64 @@ def calibration() -> str:
     )
 
 
+def speed() -> str:
+    """Seconds of whole models, from the recorded results."""
+    result = json.loads((RESULTS / "speed.json").read_text())
+    head = "| model | products | instructions | compile | simulate | first call | Inductor's | ratio |\n"
+    rows = "".join(
+        f"| {name} | {q['gmacs']:.2f} G | {q['instructions']:,} | {q['compile_s']:.1f} s | {1e3 * q['simulate_s']:.0f} ms | "
+        f"{q['first_call_s']:.1f} s | {q['inductor_first_call_s']:.1f} s | {q['ratio']:.2f} |\n"
+        for name, q in result["models"].items()
+    )
+    return head + "|---|---:|---:|---:|---:|---:|---:|---:|\n" + rows
+
+
+def scaling() -> str:
+    """Chains of products in little VTCM, from the recorded results."""
+    result = json.loads((RESULTS / "speed.json").read_text())
+    rows = "".join(
+        f"| {q['instructions']:,} | {1e3 * q['tile_s']:.0f} ms | {1e3 * q['validate_s']:.0f} ms | {1e3 * q['simulate_s']:.0f} ms | "
+        f"{q['instructions_per_s']:,} |\n"
+        for q in result["scaling"]
+    )
+    head = "| instructions | tiling | validation | simulation | instructions a second |\n"
+    return head + "|---:|---:|---:|---:|---:|\n" + rows
+
+
+def conformance() -> str:
+    """Counts of PyTorch's operator database, from the recorded results."""
+    return summary(load(RESULTS / "conformance.json"))
+
+
+def models() -> str:
+    """Families of models beside eager PyTorch, from the recorded results."""
+    found = json.loads((RESULTS / "models.json").read_text())["models"]
+    families: dict[str, list[dict[str, Any]]] = {}
+    for name, entry in found.items():
+        families.setdefault(family(name), []).append(entry)
+    head = "| models | number | programs | products on the NPU | largest difference | on the host |\n|---|---:|---:|---:|---:|---|\n"
+    rows = []
+    for name, entries in sorted(families.items(), key=lambda pair: pair[0].lower()):
+        host = (
+            ", ".join(f"`{op}`" for op in sorted({op for entry in entries for op in entry["fallbacks"]})) or "nothing"
+        )
+        programs = sorted({entry["partitions"] for entry in entries})
+        span = f"{programs[0]}" if len(programs) == 1 else f"{programs[0]} to {programs[-1]}"
+        share, error = min(entry["share"] for entry in entries), max(entry["error"] for entry in entries)
+        rows.append(f"| {name} | {len(entries)} | {span} | {100 * share:.2f}% | {error:.0e} | {host} |\n")
+    return head + "".join(rows)
+
+
+def family(name: str) -> str:
+    """`resnet50` and its like are `ResNet`-like by their letters; Hugging Face models stand for themselves."""
+    return name if "/" in name else re.match(r"[a-z]+(_v\d)?", name)[0]  # type: ignore[index]
+
+
 PARTS = {
+    "speed": speed,
+    "scaling": scaling,
+    "conformance": conformance,
+    "models": models,
     **TABLES,
     "calibration": calibration,
     "sample": lambda: listing(nn.Sequential(nn.Linear(512, 512), nn.ReLU()), torch.zeros(8, 512)),
