@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.baselines.errors import InputError
+from assay.baselines.ranges import FiniteRange
 
 if TYPE_CHECKING:
     from assay.baselines.record import Record
@@ -78,7 +79,7 @@ Exit codes: 0 measured (assay gate judges what), 2 bad input, 3 a worker ended o
 @click.option("--device", default="cpu", show_default=True, help="Where to run: cpu, cuda, cuda:1.")
 @click.option(
     "--margin",
-    type=click.FloatRange(0, 100, min_open=True),
+    type=FiniteRange(0, 100, min_open=True),
     default=2.0,
     show_default=True,
     help="Fixed before measuring: a change of less than so many percent is the same speed.",
@@ -94,16 +95,14 @@ Exit codes: 0 measured (assay gate judges what), 2 bad input, 3 a worker ended o
     help="Rounds of fresh processes over which the blocks are spread; a verdict holds in each of them.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of inputs, order and checks.")
-@click.option(
-    "--block-ms", type=click.FloatRange(0.1, 10_000), help="Length of a block [default: 4 on a CPU, 1 on a GPU]."
-)
+@click.option("--block-ms", type=FiniteRange(0.1, 10_000), help="Length of a block [default: 4 on a CPU, 1 on a GPU].")
 @click.option(
     "--memory-mb",
     type=click.IntRange(1),
     help="Memory for the input sets of a case [default: 512 on a CPU, 8192 on a GPU].",
 )
 @click.option(
-    "--timeout", type=click.FloatRange(1), default=300.0, show_default=True, help="Seconds that one answer may take."
+    "--timeout", type=FiniteRange(1), default=300.0, show_default=True, help="Seconds that one answer may take."
 )
 @click.option("--triton-interpret", is_flag=True, help="Check contracts with Triton's interpreter, and time nothing.")
 @click.option(

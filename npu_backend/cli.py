@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.baselines.errors import InputError
+from assay.baselines.ranges import FiniteRange
 
 if TYPE_CHECKING:
     from assay.npu_backend.compilation import Checkout, Model, Request
@@ -63,9 +64,7 @@ Exit codes: 0 compiled (assay gate judges what), 2 bad input or nothing that com
     help="The checkout that is proposed [default: the current folder].",
 )
 @click.option("--machine", default="spec", show_default=True, help="The machine that is simulated, by name.")
-@click.option(
-    "--vtcm", type=click.FloatRange(0, 1024, min_open=True), metavar="MIB", help="Another size of VTCM, in MiB."
-)
+@click.option("--vtcm", type=FiniteRange(0, 1024, min_open=True), metavar="MIB", help="Another size of VTCM, in MiB.")
 @click.option(
     "--dtype", default="float32", show_default=True, help="Of --torchvision and --hf: float32, float16, bfloat16."
 )
@@ -79,7 +78,7 @@ Exit codes: 0 compiled (assay gate judges what), 2 bad input or nothing that com
     "--once", is_flag=True, help="Compile once: faster, and nobody sees whether two compilations are the same."
 )
 @click.option(
-    "--timeout", type=click.FloatRange(1), default=900.0, show_default=True, help="Seconds that one checkout may take."
+    "--timeout", type=FiniteRange(1), default=900.0, show_default=True, help="Seconds that one checkout may take."
 )
 @click.option("--commit", help="Commit of the head [default: ASSAY_HEAD_SHA, else git rev-parse HEAD].")
 @click.option("--run-id", type=int, envvar="GITHUB_RUN_ID", help="Workflow run [default: GITHUB_RUN_ID].")

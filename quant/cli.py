@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.baselines.errors import AssayError, InputError
+from assay.baselines.ranges import FiniteRange
 
 if TYPE_CHECKING:
     from assay.baselines.policy import Policy
@@ -202,8 +203,8 @@ How imported results were measured is unknown; assay gate says so and cannot che
     help="What wrote the source [default: by the files' names].",
 )
 @click.option("--name", default="", help="What was measured, for the report [default: from the files].")
-@click.option("--low", type=float, help="Lowest score that an example can have, when scores are not 0/1.")
-@click.option("--high", type=float, help="Highest score that an example can have.")
+@click.option("--low", type=FiniteRange(), help="Lowest score that an example can have, when scores are not 0/1.")
+@click.option("--high", type=FiniteRange(), help="Highest score that an example can have.")
 @click.option("--commit", help="Commit that was measured [default: ASSAY_HEAD_SHA, else git rev-parse HEAD].")
 @click.option("--run-id", type=int, envvar="GITHUB_RUN_ID", help="Workflow run [default: GITHUB_RUN_ID].")
 @click.option(

@@ -68,7 +68,9 @@ def compare(
     if dropped and not (some_tasks or intersect):
         raise InputError(f"the head has no results for {_some(dropped)}, which the base has: compile the same models.")
     common = [name for name in mine if name in known]
-    check_protocol(base.evidence, head.evidence, set(common))
+    # A model that failed says nothing of its inputs, and has no counts that another shape would spoil.
+    counted = {name for name in common if all(CYCLES + name in side.metrics for side in (base.evidence, head.evidence))}
+    check_protocol(base.evidence, head.evidence, counted)
     environment = differences(base.evidence.environment, head.evidence.environment)
     if environment and policy.on_environment_change == "block":
         raise InputError(
@@ -103,7 +105,7 @@ def compare(
         overall=summarise(findings) if findings else Overall.NO_BASELINE,
         findings=findings,
         environment=environment,
-        warnings=_warnings(known, mine, advisory),
+        warnings=[*_warnings(known, mine, advisory), *_unjudged(mine, head.evidence, policy)],
         reason="; ".join(void[:3]),
         alpha=policy.alpha,
         power=policy.power,
@@ -268,6 +270,27 @@ def _warnings(known: Sequence[str], mine: Sequence[str], advisory: bool) -> list
         found.append(
             "base and head were compiled by different compilers, so that a difference may be the compiler's; "
             "it advises and does not block"
+        )
+    return found
+
+
+def _unjudged(mine: Sequence[str], head: Evidence, policy: Policy) -> list[str]:
+    """Limits of the policy that nothing was held to."""
+    found = [
+        f"gate.npu.models names {pattern[:64]!r}, which no compiled model is called"
+        for pattern in policy.npu.models
+        if not any(matches(name, [pattern]) for name in mine)
+    ]
+    timeless = [
+        name
+        for name in mine
+        if model_limits(policy, name).max_latency_ms is not None
+        and CYCLES + name in head.metrics
+        and LATENCY + name not in head.metrics
+    ]
+    if timeless:
+        found.append(
+            f"max-latency-ms of {_some(timeless)} was not judged: this machine has no clock (compile for one that has, such as htp_v75)"
         )
     return found
 

@@ -104,6 +104,16 @@ def test_budgets(budget: dict[str, Any], kept: bool) -> None:
 def test_a_latency_budget_needs_a_clock() -> None:
     found = judged(one(100, latency=False), one(100, side="base", latency=False), {"max-latency-ms": 0.0001})
     assert states(found) == {"m/cycles": State.EQUIVALENT}
+    assert len(found.warnings) == 1
+    assert found.warnings[0].startswith("max-latency-ms of m was not judged: this machine has no clock")
+    with_clock = judged(one(100), one(100, side="base"), {"max-latency-ms": 0.0001})
+    assert with_clock.warnings == []
+
+
+def test_a_limit_of_a_model_that_nobody_compiled_is_named() -> None:
+    npu = {"models": {"n*": {"cycles": 50}, "m": {"cycles": 50}}}
+    found = judged(one(100), one(100, side="base"), npu)
+    assert found.warnings == ["gate.npu.models names 'n*', which no compiled model is called"]
 
 
 @pytest.mark.parametrize(

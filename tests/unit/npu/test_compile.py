@@ -129,6 +129,19 @@ def test_the_gate_judges_it(compiled: tuple[Path, Result]) -> None:
     assert layers["conv convolution"] == (cost[16], cost[24])
 
 
+@pytest.mark.parametrize(("base", "head", "overall"), [("y", "y.nothing", "regressed"), ("y.nothing", "y", "improved")])
+def test_a_model_that_one_side_alone_compiles(base: str, head: str, overall: str, tmp_path: Path) -> None:
+    old, new = checkout(tmp_path / "base", 16, base), checkout(tmp_path / "head", 16, head)
+    ran = invoke(
+        new / "models.py", "--head", new, "--base", old, "--out", tmp_path / "out", "--once", "--model", "net,step"
+    )
+    assert ran.exit_code == 0, ran.output
+    document = gate(tmp_path / "out")
+    assert document["overall"] == overall
+    found = {f"{f['task']}/{f['metric']}": f["state"] for f in document["findings"]}
+    assert found == {"net/compiles": overall, "step/cycles": "equivalent"}
+
+
 def test_a_policy_can_allow_it(compiled: tuple[Path, Result], tmp_path: Path) -> None:
     policy = tmp_path / "assay.yml"
     policy.write_text("gate:\n  npu: {cycles: 200, allowed: [aten.sor*], models: {net: {max-vtcm-bytes: 1000}}}\n")
