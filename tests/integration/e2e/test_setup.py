@@ -123,7 +123,7 @@ def test_what_cannot_work_is_one_line(tmp_path: Path) -> None:
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2 && exit 0\nexit 1\n')
     old.chmod(0o755)
     for arguments, env, words in (
-        (("speed",), {}, "no profile 'speed': use bot, quant or kernels"),
+        (("speed",), {}, "no profile 'speed': use bot, quant, kernels or npu"),
         (("dev",), {}, "no profile 'dev'"),
         (("bot",), {"ASSAY_PYTHON": str(old)}, "Python 3.9.2 is too old"),
         (("bot", str(tmp_path)), {}, "has no bin/assay"),

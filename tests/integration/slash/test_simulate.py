@@ -34,6 +34,7 @@ LINES = {
     "help": "/assay help accept",
     "evaluate": "/assay evaluate mmlu",
     "bench": "/assay bench",
+    "compile": "/assay compile",
     "profile": "/assay profile",
     "quantize": "/assay quantize",
     "recommend": "/assay recommend",
