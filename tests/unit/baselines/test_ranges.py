@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from assay.baselines.ranges import FiniteRange
-from assay.bot.cli import main
+from assay.bot.cli import assay
 
 
 def floats(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.ParamType]]:
@@ -26,7 +26,7 @@ def floats(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
 
 
 def test_every_float_of_the_command_line_is_finite() -> None:
-    found = dict(floats(main))
+    found = dict(floats(assay))
     assert "compile timeout" in found
     assert [name for name, kind in found.items() if not isinstance(kind, FiniteRange)] == []
 
