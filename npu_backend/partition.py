@@ -28,6 +28,7 @@ from assay.npu_backend.interpreter import execute
 from assay.npu_backend.layers import LayerGraph, prepare
 from assay.npu_backend.lowering import Result, UnsupportedError, declare_input, lower_node
 from assay.npu_backend.precision import with_precision
+from assay.npu_backend.scheduling import ordered, over_weights, turns
 from assay.npu_backend.tensor import Role
 from assay.npu_backend.tiling import DoesNotFitError, tile
 from assay.npu_backend.validation import VTCM_BYTES, validate
@@ -186,7 +187,7 @@ class _Planner:
         found: set[fx.Node] = set()
         for node in self.nodes:
             sources = [s for s in node.all_input_nodes if _tensors(self.values.get(s))]
-            if all(source in found for source in sources) and not _ordered(node):
+            if all(source in found for source in sources) and not ordered(node):
                 found.add(node)
         return found
 
@@ -241,33 +242,11 @@ class _Planner:
         return found
 
     def scheduled(self) -> list[list[fx.Node]]:
-        """Nodes in turns: all that are ready for the host, one each; all that are ready for the NPU, together."""
-        waiting = list(self.nodes)
-        done: set[fx.Node] = set()
-        known = set(waiting)
-        needs = {node: {source for source in node.all_input_nodes if source in known} for node in waiting}
-        last = None
-        for place, node in enumerate(waiting):
-            if _ordered(node):
-                needs[node] |= {last} if last is not None else set()
-                last = node
-            if _mutates(node):
-                needs[node] |= set(waiting[:place])
-        turns: list[list[fx.Node]] = []
-        while waiting:
-            before = len(waiting)
-            for host in (True, False):
-                turn: list[fx.Node] = []
-                rest: list[fx.Node] = []
-                for node in waiting:
-                    ready = self.on_host(node) == host and needs[node] <= done
-                    (turn if ready else rest).append(node)
-                    if ready:
-                        done.add(node)
-                waiting = rest
-                turns += [[node] for node in turn] if host else [turn] if turn else []
-            assert len(waiting) < before
-        return turns
+        """The turns of this graph's nodes (`scheduling.turns`)."""
+        host = {node for node in self.nodes if self.on_host(node)}
+        sources = {n: [s for s in n.all_input_nodes if _tensors(self.values.get(s))] for n in self.nodes}
+        weights = {s for read in sources.values() for s in read if s not in self.host and self.role(s) is Role.WEIGHT}
+        return turns(self.nodes, host, over_weights(sources, host, weights))
 
     def part(self, nodes: list[fx.Node], number: int) -> NpuPart:
         """The program of nodes that run together. Raises `DoesNotFitError` with the layer's output's node."""
@@ -397,17 +376,6 @@ def _tensors(value: Any) -> bool:
 
 def _op(node: fx.Node) -> str:
     return str(node.target) if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "__name__", "?")
-
-
-def _mutates(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-
-
-def _ordered(node: fx.Node) -> bool:
-    """Whether a node must keep its place among those like it: it draws random numbers, writes or checks."""
-    target = node.target
-    random = isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
-    return random or _mutates(node) or node.is_impure()
 
 
 def source_line(node: fx.Node) -> str:

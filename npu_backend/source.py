@@ -13,6 +13,7 @@ _APART = {
     "cli.py",
     "compilation.py",
     "conformance.py",
+    "conformance_models.py",
     "declaration.py",
     "evidence.py",
     "pictures.py",
