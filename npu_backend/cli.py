@@ -17,6 +17,8 @@ from assay.baselines.ranges import FiniteRange
 if TYPE_CHECKING:
     from assay.npu_backend.compilation import Checkout, Model, Request
 
+_NAMED = 3
+"""Most models whose failures one message tells."""
 EXAMPLES = """
 A declaration is a module-level value of FILE; docs/compile.md explains each field:
 
@@ -218,7 +220,14 @@ def _nothing(models: tuple[Model, ...], base: Checkout | None) -> None:
     """Raises `InputError` when there is nothing to report: no model compiled, on either side."""
     compiled = [m for m in (*models, *(base.models if base is not None else ())) if not m.failed]
     if models and not compiled:
-        raise InputError(models[0].failed)
+        raise InputError(_failures(models))
+
+
+def _failures(models: tuple[Model, ...]) -> str:
+    """The models that do not compile, with reasons, on one line."""
+    failed = [m for m in models if m.failed]
+    more = f"; so do {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+    return f"{'; '.join(f'{m.name} does not compile: {m.failed}' for m in failed[:_NAMED])}{more}"
 
 
 def _write(

@@ -194,11 +194,22 @@ def compile_checkout(
     first, folder = answers[0], scratch / f"{side}-0"
     models = []
     for place, entry in enumerate(first["models"]):
-        told(f"{side}: simulating {str(entry.get('name'))[:64]}")
+        if not entry.get("failed"):
+            told(f"{side}: simulating {str(entry.get('name'))[:64]}")
         again = answers[-1]["models"][place] if len(answers[-1]["models"]) > place else {}
         unstable = difference(entry, again, folder, scratch / f"{side}-{len(answers) - 1}")
         models.append(model_of(entry, folder, request.machine, unstable))
+        _tell_failure(models[-1], next((e for e in (entry, again) if e.get("failed")), {}), side, told)
     return Checkout(tuple(models), str(first.get("source", ""))[:100])
+
+
+def _tell_failure(model: Model, entry: Mapping[str, Any], side: str, told: Told) -> None:
+    """Say what was written while a model failed, in whichever process it did."""
+    lines = entry.get("output") or ()
+    if lines:
+        told(f"{side}: {model.name} failed, having written")
+    for line in lines:
+        told(f"{side}:   {line}")
 
 
 def difference(first: Mapping[str, Any], second: Mapping[str, Any], here: Path, there: Path) -> str:

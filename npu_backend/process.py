@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -15,13 +16,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from assay.baselines.errors import InputError, ServiceError
+from assay.baselines.errors import AssayError, InputError, ServiceError
 
 RESULT = "result.json"
 MAX_ANSWER = 256 << 20
 WORKER = "from assay.npu_backend.worker import main; main()"
 """What a process runs, with the path of its request and the descriptor for its progress."""
 Told = Callable[[str], None]
+SHOWN_LINES, SHOWN_CHARACTERS = 10, 200
+"""How much is shown of what a failing worker has written."""
+_LINE, _KEPT = 400, 16384
+"""Most bytes of a line of progress, and of a log's end."""
+_GLANCE = 0.5
+"""Seconds between two looks at whether a silent process still lives."""
+_LOGGED = re.compile(r"[DIWEC]\d{4} \d\d:\d\d:\d\d\.")
+"""How a line of torch's own log begins."""
 
 
 def run(
@@ -31,16 +40,25 @@ def run(
 
     Every process has another seed of Python's hashes, so that a result that depends on the order of a set shows itself.
     `program` is Python code, the worker's own unless given. Progress of the first is told. Raises `InputError` with a worker's
-    own line, and `ServiceError` when one ends or is not done within `seconds`.
+    own line, and `ServiceError` when one ends or is not done within `seconds`; what it had written last is told before that.
+
+    With ASSAY_DEBUG the first process writes to the standard error of this one. A model that failed has in `output` the last
+    lines that were written while it was compiled.
     """
     # Of two that are compared none may find the plans of the other.
     alone = {"ASSAY_NPU_CACHE": ""} if len(requests) > 1 else {}
-    workers = [_Worker(request, seed, name, program, alone) for seed, request in enumerate(requests)]
+    workers: list[_Worker] = []
     try:
+        for seed, request in enumerate(requests):
+            workers.append(_Worker(request, seed, name, program, alone))
         deadline = time.monotonic() + seconds
         for worker in workers:
             worker.wait(deadline, seconds, told if worker is workers[0] else lambda _: None)
         return [worker.answer() for worker in workers]
+    except AssayError:
+        for line in next((lines for w in workers if (lines := w.last_lines())), ()):
+            told(f"{name}:   {line}")
+        raise
     finally:
         for worker in workers:
             worker.close()
@@ -53,11 +71,15 @@ class _Worker:
         self._out.mkdir(parents=True, exist_ok=True)
         asked = self._out / "request.json"
         asked.write_text(json.dumps(request))
+        self._doing = ""
         self._progress, theirs = os.pipe()
+        # The first may write to our standard error; the others repeat it.
+        self._seen = seed == 0 and bool(os.environ.get("ASSAY_DEBUG"))
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 closed with the worker
         self._process = subprocess.Popen(
             # -P: nothing of the checkout is taken for a module of ours or of Python.
-            [sys.executable, "-P", "-c", program, str(asked), str(theirs)],
+            # -u: what was printed is in the log, whatever becomes of the process.
+            [sys.executable, "-P", "-u", "-c", program, str(asked), str(theirs)],
             cwd=request["root"],
             env={
                 **os.environ,
@@ -70,8 +92,8 @@ class _Worker:
                 ),
             },
             stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
+            stdout=2 if self._seen else self._log,
+            stderr=2 if self._seen else self._log,
             pass_fds=(theirs,),
             start_new_session=True,
         )
@@ -79,19 +101,25 @@ class _Worker:
 
     def wait(self, deadline: float, seconds: float, told: Told) -> None:
         """Until the process has ended, telling its progress."""
+        rest = b""
         while True:
             left = deadline - time.monotonic()
             if left <= 0:
+                doing = f" (it was {self._doing})" if self._doing else ""
                 raise ServiceError(
-                    f"compiling {self._name} took longer than {seconds:g} s: give a larger --timeout, or fewer models."
+                    f"compiling {self._name} took longer than {seconds:g} s{doing}: give a larger --timeout, or fewer models."
                 )
-            if not select.select([self._progress], [], [], left)[0]:
+            if not select.select([self._progress], [], [], min(left, _GLANCE))[0]:
+                if self._process.poll() is not None:
+                    break  # what it started may hold the pipe
                 continue
-            lines = os.read(self._progress, 65536).decode(errors="replace")
-            if not lines:
+            data = os.read(self._progress, 65536)
+            if not data:
                 break
-            for line in lines.splitlines():
-                told(f"{self._name}: {visible(line[:200])}")
+            *lines, rest = (rest[-_LINE:] + data).split(b"\n")
+            for line in lines:
+                self._doing = visible(line[:_LINE].decode(errors="replace"))
+                told(f"{self._name}: {self._doing}")
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.1, deadline - time.monotonic()))
 
@@ -107,6 +135,8 @@ class _Worker:
             raise ServiceError(f"the worker of {self._name} wrote no answer that can be read: compile again.")
         if "error" in found:
             raise InputError(f"{self._name}: {str(found['error'])[:1000]}")
+        if isinstance(found.get("models"), list):
+            found["models"] = [self._with_output(entry) for entry in found["models"]]
         return found
 
     def close(self) -> None:
@@ -118,14 +148,44 @@ class _Worker:
             os.close(self._progress)
         self._log.close()
 
+    def last_lines(self, start: int = 0, stop: int | None = None) -> list[str]:
+        """The last lines that it has written, or that it wrote between two places of its log."""
+        log = self._log.fileno()
+        end = os.fstat(log).st_size
+        stop = end if stop is None else min(max(stop, 0), end)
+        begin = min(max(start, 0, stop - _KEPT), stop)
+        # Not by `seek`: whatever still writes shares the place in the file.
+        lines = os.pread(log, stop - begin, begin).decode(errors="replace").splitlines()
+        shown = [visible(line.expandtabs(4).rstrip()[:SHOWN_CHARACTERS]) for line in lines if not _LOGGED.match(line)]
+        return [line for line in shown if line.strip()][-SHOWN_LINES:]
+
+    def _with_output(self, entry: Any) -> Any:
+        """A model's answer with what was written while it failed."""
+        log = entry.pop("log", None) if isinstance(entry, dict) else None
+        if not isinstance(log, list) or len(log) != 2 or not all(isinstance(place, int) for place in log):
+            return entry
+        return {**entry, "output": self.last_lines(*log)}
+
     def _ended(self) -> str:
         code = self._process.poll()
-        how = f"was ended by signal {-code}" if code is not None and code < 0 else f"exited with {code}"
-        self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, self._log.tell() - 4000))
-        lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
-        last = f" (it last wrote: {' '.join(lines[-1].split())[:200]})" if lines else ""
-        return f"the worker of {self._name} {how} while it compiled{last}."
+        how = f"was ended by {_signal(-code)}" if code is not None and code < 0 else f"exited with {code}"
+        when = self._doing if self._doing else "it compiled"
+        if code == -signal.SIGKILL:
+            why = "probably the memory was not enough: give fewer models (--model), smaller inputs, or --once (one process, not two)"
+        elif self._seen:
+            why = "what it wrote stands above"
+        else:
+            lines = self.last_lines()
+            last = f"it last wrote: {lines[-1]}" if lines else "it wrote nothing"
+            why = f"{last}; ASSAY_DEBUG=1 shows all of it"
+        return f"the worker of {self._name} {how} while {when} ({why})."
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def visible(text: str) -> str:

@@ -13,7 +13,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from assay.baselines.errors import InputError
 from assay.npu_backend import catalogue
 from assay.npu_backend.attribution import host_macs, source_of, sources_of
 from assay.npu_backend.codegen import dump_program
-from assay.npu_backend.declaration import Declaration, chosen, load, one_line
+from assay.npu_backend.declaration import Declaration, chosen, in_brackets, line_of, load, raised
 from assay.npu_backend.partition import NpuPart, Plan
 from assay.npu_backend.process import RESULT
 from assay.npu_backend.register_backend import Compiled, Report, mock_npu
@@ -34,12 +36,14 @@ Answer = dict[str, Any]
 def answer(request: Mapping[str, Any], told: Any) -> Answer:
     """The answer to a request: every model's programs, or why it has none. Raises `InputError` for what declares no models."""
     root = Path(request["root"]).resolve()
+    if request["file"]:
+        told(f"importing {request['file']}")
     declarations = _declarations(request, root)
     folder = Path(request["out"])
     models = []
     for place, declaration in enumerate(declarations.values()):
         told(f"compiling {declaration.name} ({place + 1} of {len(declarations)})")
-        started = time.perf_counter()
+        started, written = time.perf_counter(), _written()
         described = {
             "name": declaration.name,
             "dtype": declaration.dtype,
@@ -50,7 +54,8 @@ def answer(request: Mapping[str, Any], told: Any) -> Answer:
         try:
             found = _compile(declaration, request["options"], folder / f"model-{place}", root)
         except InputError as error:
-            found = {"failed": str(error)[:600]}
+            _debug(error)
+            found = {"failed": without_folders(str(error), root)[:600], "log": [written, _written()]}
         models.append({**described, **found, "seconds": time.perf_counter() - started})
     return {"models": models, "source": _source_digest(root) if request["file"] else ""}
 
@@ -80,27 +85,22 @@ def _compile(declaration: Declaration, options: Mapping[str, Any], folder: Path,
     options = {**options, "precision": declaration.precision, "report": report}
     torch.manual_seed(0)
     dtype = getattr(torch, declaration.dtype)
-    try:
+    with _blamed("making the model", root):
         model = declaration.model()
         if not isinstance(model, torch.nn.Module):
-            raise InputError(f"{declaration.name}: `model` made a {type(model).__name__}, not a torch.nn.Module.")
+            raise InputError(f"`model` made a {type(model).__name__}, not a torch.nn.Module.")
         model = model.to(dtype).train(declaration.training)
+    with _blamed("making the inputs", root):
         args, kwargs = _arguments(declaration.inputs(), dtype)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"{declaration.name}: making the model raised {one_line(error)}") from error
     try:
-        _run(model, args, kwargs, options, fullgraph=True, training=declaration.training)
+        _run(model, args, kwargs, options, root, fullgraph=True, training=declaration.training)
     except torch._dynamo.exc.Unsupported as error:
         report.graphs.clear()
-        _run(model, args, kwargs, options, fullgraph=False, training=declaration.training)
+        _run(model, args, kwargs, options, root, fullgraph=False, training=declaration.training)
         why = next(iter(str(error).strip().splitlines()), "")[:120]
         warnings.append(f"the model has graph breaks ({why}): code that runs several times is counted once")
     if not report.graphs:
-        raise InputError(
-            f"{declaration.name}: PyTorch found no graph to compile: the model computes nothing on tensors."
-        )
+        raise InputError("PyTorch found no graph to compile: the model computes nothing on tensors.")
     folder.mkdir(parents=True)
     programs: list[Answer] = []
     host: list[Answer] = []
@@ -115,6 +115,17 @@ def _compile(declaration: Declaration, options: Mapping[str, Any], folder: Path,
         "warnings": warnings,
         "inputs": _shapes(args, kwargs),
     }
+
+
+@contextmanager
+def _blamed(doing: str, root: Path) -> Iterator[None]:
+    """Whatever user code raises as an `InputError` that says what it was called for, and where it was."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{error}{in_brackets(line_of([error], root))}") from error
+    except BaseException as error:
+        raise InputError(f"{doing} {raised([error], root)}") from error
 
 
 def _shapes(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
@@ -145,6 +156,7 @@ def _run(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     options: dict[str, Any],
+    root: Path,
     *,
     fullgraph: bool,
     training: bool,
@@ -167,18 +179,31 @@ def _run(
         if fullgraph:
             raise
         raise InputError("PyTorch does not trace the model: make it compile with torch.compile first.") from None
-    except Exception as error:
+    except BaseException as error:
         chain = _chain(error)
         ours = next((e for e in chain if isinstance(e, InputError)), None)
+        if ours is not None:
+            raise InputError(str(ours)) from error
         # PyTorch wraps what happened in what it was doing; the innermost error is the one that the user knows.
-        raise InputError(str(ours) if ours is not None else f"compiling it raised {one_line(chain[-1])}") from error
+        known = chain[::-1] if type(error).__module__.startswith("torch") else chain
+        raise InputError(f"compiling it {raised(known, root, _eager(model, args, kwargs))}") from error
+
+
+def _eager(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BaseException | None:
+    """What the model raises without a compiler, which has the line that the compiler may have lost."""
+    try:
+        with torch.no_grad():
+            model(*args, **kwargs)
+    except BaseException as error:
+        return error
+    return None
 
 
 def _chain(error: BaseException) -> list[BaseException]:
     """An error, then what it was raised from, and so on."""
     found: list[BaseException] = []
     here: BaseException | None = error
-    while here is not None and here not in found:
+    while here is not None and not any(here is e for e in found):
         found.append(here)
         here = getattr(here, "inner_exception", None) or here.__cause__ or here.__context__
     return found
@@ -188,6 +213,13 @@ def place_of(line: str, root: Path) -> str:
     """A source line without what is peculiar to this machine: relative to the checkout, or to the installed packages."""
     _, packages, inside = line.rpartition(f"site-packages{os.sep}")
     return inside if packages else line.removeprefix(f"{root}{os.sep}")
+
+
+def without_folders(text: str, root: Path) -> str:
+    """A message without the folders that are peculiar to this machine: files relative to the checkout, or to the packages."""
+    for folder in (str(root), *(p for p in sys.path if Path(p).name in ("site-packages", "dist-packages"))):
+        text = text.replace(f"{folder}{os.sep}", "")
+    return text
 
 
 def _programs(graph: Compiled, made: Plan, folder: Path, first: int, root: Path) -> list[Answer]:
@@ -246,18 +278,42 @@ def _source_digest(root: Path) -> str:
     return f"sha256:{hasher.hexdigest()}"
 
 
+def _written() -> int:
+    """Bytes that this process has written to its log so far; 0 where it has none."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # they may be anything by now: user code ran
+            stream.flush()
+    with suppress(OSError):
+        return os.fstat(1).st_size
+    return 0
+
+
+def _debug(error: BaseException) -> None:
+    if os.environ.get("ASSAY_DEBUG"):
+        traceback.print_exception(error)
+
+
 def main() -> None:
     """Run the process."""
-    request = json.loads(Path(sys.argv[1]).read_text())
-    progress = int(sys.argv[2])
-    found: Answer
+    code = 1
     try:
-        found = answer(request, lambda line: os.write(progress, f"{line}\n".encode()))
-    except InputError as error:
-        found = {"error": str(error)[:1000]}
-    place = Path(request["out"]) / RESULT
-    place.with_suffix(".partial").write_text(json.dumps(found))
-    place.with_suffix(".partial").rename(place)
+        request = json.loads(Path(sys.argv[1]).read_text())
+        progress = int(sys.argv[2])
+        found: Answer
+        try:
+            found = answer(request, lambda line: os.write(progress, f"{line}\n".encode()))
+        except InputError as error:
+            _debug(error)
+            found = {"error": without_folders(str(error), Path(request["root"]).resolve())[:1000]}
+        place = Path(request["out"]) / RESULT
+        place.with_suffix(".partial").write_text(json.dumps(found))
+        place.with_suffix(".partial").rename(place)
+        code = 0
+    except BaseException as error:
+        traceback.print_exception(error)
+    _written()
+    # User code may have left threads and functions of `atexit` behind: nobody waits for them.
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.unit.npu.compiling import DECLARED, invoke, worker_answer
 
-from assay.baselines.errors import AssayError, InputError, ServiceError
+from assay.baselines.errors import AssayError, InputError
 from assay.baselines.npu import rows_of
 from assay.baselines.record import read_record
 from assay.bot.cli import assay
@@ -21,10 +21,8 @@ from assay.npu_backend.codegen import parse_program
 from assay.npu_backend.declaration import PRECISIONS, Declaration, chosen, load
 from assay.npu_backend.machine import SPEC
 from assay.npu_backend.precision import POLICIES
-from assay.npu_backend.process import run
 from assay.npu_backend.simulator import simulate
 from assay.npu_backend.validation import validate
-from assay.npu_backend.worker import answer
 
 MODELS = """
 import torch
@@ -57,10 +55,6 @@ class Net(nn.Module):
         y = torch.relu(self.norm(self.conv(x)))
         return self.head(MIDDLE.mean((2, 3)))
 """
-
-
-def invoke(*arguments: object) -> Result:
-    return CliRunner().invoke(assay, ["compile", *map(str, arguments)])
 
 
 def checkout(folder: Path, width: int, middle: str) -> Path:
@@ -246,30 +240,6 @@ def test_refused_before_anything_runs(
     assert {p.name for p in tmp_path.iterdir()} == {"models.py"}
 
 
-DECLARED = "import torch, os\nfrom torch import nn\nfrom assay.npu_backend.declaration import Declaration\n"
-
-
-@pytest.mark.parametrize(
-    ("model", "words"),
-    [
-        ("lambda: nn.Linear(2, 2), lambda: torch.zeros(1, 3)", "got [1, 3] X [2, 2]"),
-        ("lambda: 1 / 0, lambda: torch.zeros(1, 2)", "making the model raised ZeroDivisionError"),
-        ("lambda: 'net', lambda: torch.zeros(1, 2)", "made a str, not a torch.nn.Module"),
-        ("lambda: nn.Linear(2, 2), lambda: {}[3]", "making the model raised KeyError: 3"),
-        ("nn.Identity, lambda: torch.zeros(1, 2), training=True", "no output depends on a parameter"),
-        ("nn.Identity, lambda: 3", "PyTorch found no graph to compile"),
-    ],
-)
-def test_a_model_that_fails_says_why(model: str, words: str, tmp_path: Path) -> None:
-    (tmp_path / "models.py").write_text(
-        f"{DECLARED}m = Declaration('m', {model})\nn = Declaration('n', nn.ReLU, lambda: torch.zeros(3))\n"
-    )
-    failed, fine = worker_answer(tmp_path)["models"]
-    assert words in failed["failed"]
-    assert "\n" not in failed["failed"]
-    assert fine["programs"]
-
-
 def test_a_graph_break_is_told_and_all_pieces_are_compiled(tmp_path: Path) -> None:
     text = """
 class Net(nn.Module):
@@ -283,93 +253,6 @@ m = Declaration("m", Net, lambda: torch.ones(4, 4))
     assert found["graphs"] == 2
     assert "graph breaks (Data-dependent branching)" in found["warnings"][0]
     assert {op for program in found["programs"] for _, op, _ in program["layers"]} >= {"mm", "sigmoid"}
-
-
-def test_strict_names_the_operator(tmp_path: Path) -> None:
-    (tmp_path / "models.py").write_text(
-        f"{DECLARED}class N(nn.Module):\n  def forward(self, x): return x.sort(0).values\nm = Declaration('m', N, lambda: torch.ones(4))\n"
-    )
-    [found] = worker_answer(tmp_path, strict=True)["models"]
-    assert "aten.sort.default would run on the host" in found["failed"]
-
-
-def worker_answer(root: Path, **options: Any) -> dict[str, Any]:
-    """What a worker would answer, in this process."""
-    request = {"root": str(root), "file": "models.py", "names": [], "optional": False, "torchvision": [], "hf": []}
-    request |= {"dtype": "float32", "precision": "", "training": False, "options": options, "out": str(root / "work")}
-    before = list(sys.path)
-    try:
-        return answer(request, lambda line: None)
-    finally:
-        sys.path[:] = before
-
-
-ENDS = "print('noise'); print('last words', flush=True); raise SystemExit(3)"
-HANGS = """
-import json, subprocess, sys, time
-from pathlib import Path
-out = Path(json.loads(Path(sys.argv[1]).read_text())["out"])
-made = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-out.joinpath("started").write_text(str(made.pid))
-time.sleep(600)
-"""
-ANSWERS = """
-import json, os, sys
-from pathlib import Path
-out = Path(json.loads(Path(sys.argv[1]).read_text())["out"])
-os.write(int(sys.argv[2]), b"one\\ntwo\\n")
-print("noise on standard output")
-out.joinpath("result.json").write_text(json.dumps({k: os.environ.get(k) for k in ("PYTHONHASHSEED", "ASSAY_NPU_CACHE")}) if TEXT is None else TEXT)
-"""
-
-
-def ask(folder: Path, program: str, *, processes: int = 1, seconds: float = 30.0) -> tuple[list[Any], list[str]]:
-    requests = [{"root": str(folder), "out": str(folder / str(i))} for i in range(processes)]
-    told: list[str] = []
-    return run(requests, name="head", seconds=seconds, told=told.append, program=program), told
-
-
-def test_processes_hash_differently_and_share_no_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ASSAY_NPU_CACHE", "/plans")
-    found, told = ask(tmp_path, ANSWERS.replace("TEXT", "None"), processes=2)
-    assert found == [{"PYTHONHASHSEED": seed, "ASSAY_NPU_CACHE": ""} for seed in ("0", "1")]
-    assert told == ["head: one", "head: two"]
-    alone, _ = ask(tmp_path, ANSWERS.replace("TEXT", "None"))
-    assert alone == [{"PYTHONHASHSEED": "0", "ASSAY_NPU_CACHE": "/plans"}]
-
-
-@pytest.mark.parametrize(
-    ("program", "words"),
-    [
-        (ENDS, "exited with 3 while it compiled (it last wrote: last words)"),
-        ("pass", "exited with 0 while it compiled"),
-        (ANSWERS.replace("TEXT", "'[1]'"), "wrote no answer that can be read"),
-        (ANSWERS.replace("TEXT", "'{'"), "wrote no answer that can be read"),
-    ],
-    ids=["ends", "says nothing", "a list", "no JSON"],
-)
-def test_a_process_without_an_answer(program: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(ServiceError) as caught:
-        ask(tmp_path, program)
-    assert words in str(caught.value)
-
-
-def test_a_process_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
-    with pytest.raises(ServiceError, match="took longer than 3 s"):
-        ask(tmp_path, HANGS, seconds=3.0)
-    child = int((tmp_path / "0" / "started").read_text())
-    deadline = time.monotonic() + 20  # a busy machine takes a while to end it; by itself it would live for minutes
-    while alive(child) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not alive(child)
-
-
-def alive(process: int) -> bool:
-    """Whether a process runs; one that nobody has waited for yet is dead all the same."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 # -- declarations ----------------------------------------------------------------------------------------------------------
