@@ -83,9 +83,12 @@ Exit codes: 0 compiled (assay gate judges what), 2 bad input or nothing that com
     "--timeout", type=FiniteRange(1), default=900.0, show_default=True, help="Seconds that one checkout may take."
 )
 @click.option("--commit", help="Commit of the head [default: ASSAY_HEAD_SHA, else git rev-parse HEAD].")
-@click.option("--run-id", type=int, envvar="GITHUB_RUN_ID", help="Workflow run [default: GITHUB_RUN_ID].")
+@click.option("--run-id", type=click.IntRange(1), envvar="GITHUB_RUN_ID", help="Workflow run [default: GITHUB_RUN_ID].")
 @click.option(
-    "--attempt", type=int, envvar="GITHUB_RUN_ATTEMPT", help="Attempt of the run [default: GITHUB_RUN_ATTEMPT]."
+    "--attempt",
+    type=click.IntRange(1),
+    envvar="GITHUB_RUN_ATTEMPT",
+    help="Attempt of the run [default: GITHUB_RUN_ATTEMPT].",
 )
 @click.option(
     "--out",

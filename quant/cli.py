@@ -73,7 +73,11 @@ An interrupted run continues with the same command. Exit codes: 0 measured, 2 ba
     "--examples", "--limit", type=int, help="Examples per task, the head of a seeded permutation [default: all]."
 )
 @click.option(
-    "--seed", type=int, default=1234, show_default=True, help="Seed of the permutation and of few-shot examples."
+    "--seed",
+    type=click.IntRange(0, (1 << 64) - 1),
+    default=1234,
+    show_default=True,
+    help="Seed of the permutation and of few-shot examples.",
 )
 @click.option("--grow", is_flag=True, help="Add chunks of examples until each task is decided against --base.")
 @click.option(
@@ -95,12 +99,12 @@ An interrupted run continues with the same command. Exit codes: 0 measured, 2 ba
 @click.option(
     "--base-model", metavar="MODULE:FUNCTION", help="With --model: main's model, in place of --base-checkpoint."
 )
-@click.option("--num-fewshot", type=int, help="Few-shot examples [default: the task's own].")
+@click.option("--num-fewshot", type=click.IntRange(0), help="Few-shot examples [default: the task's own].")
 @click.option("--apply-chat-template", is_flag=True, help="Format prompts with the tokenizer's chat template.")
 @click.option(
     "--batch-size", type=int, default=16, show_default=True, help="Sequences per forward pass; part of the protocol."
 )
-@click.option("--max-length", type=int, help="Longest sequence in tokens [default: the model's].")
+@click.option("--max-length", type=click.IntRange(1), help="Longest sequence in tokens [default: the model's].")
 @click.option(
     "--dtype",
     type=click.Choice(["auto", "float32", "bfloat16", "float16"]),
@@ -123,9 +127,12 @@ An interrupted run continues with the same command. Exit codes: 0 measured, 2 ba
     help="assay.yml with thresholds [default: .github/assay.yml where it exists].",
 )
 @click.option("--commit", help="Commit that is measured [default: ASSAY_HEAD_SHA, else git rev-parse HEAD].")
-@click.option("--run-id", type=int, envvar="GITHUB_RUN_ID", help="Workflow run [default: GITHUB_RUN_ID].")
+@click.option("--run-id", type=click.IntRange(1), envvar="GITHUB_RUN_ID", help="Workflow run [default: GITHUB_RUN_ID].")
 @click.option(
-    "--attempt", type=int, envvar="GITHUB_RUN_ATTEMPT", help="Attempt of the run [default: GITHUB_RUN_ATTEMPT]."
+    "--attempt",
+    type=click.IntRange(1),
+    envvar="GITHUB_RUN_ATTEMPT",
+    help="Attempt of the run [default: GITHUB_RUN_ATTEMPT].",
 )
 @click.option("--resume/--fresh", default=True, show_default=True, help="Continue an interrupted run, or start over.")
 @click.option(
@@ -206,9 +213,12 @@ How imported results were measured is unknown; assay gate says so and cannot che
 @click.option("--low", type=FiniteRange(), help="Lowest score that an example can have, when scores are not 0/1.")
 @click.option("--high", type=FiniteRange(), help="Highest score that an example can have.")
 @click.option("--commit", help="Commit that was measured [default: ASSAY_HEAD_SHA, else git rev-parse HEAD].")
-@click.option("--run-id", type=int, envvar="GITHUB_RUN_ID", help="Workflow run [default: GITHUB_RUN_ID].")
+@click.option("--run-id", type=click.IntRange(1), envvar="GITHUB_RUN_ID", help="Workflow run [default: GITHUB_RUN_ID].")
 @click.option(
-    "--attempt", type=int, envvar="GITHUB_RUN_ATTEMPT", help="Attempt of the run [default: GITHUB_RUN_ATTEMPT]."
+    "--attempt",
+    type=click.IntRange(1),
+    envvar="GITHUB_RUN_ATTEMPT",
+    help="Attempt of the run [default: GITHUB_RUN_ATTEMPT].",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder of the record that is written."
