@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,30 +43,28 @@ _KEPT = 0.9
 """Share of the bound that is left after entries were removed, so that not every store removes one."""
 
 
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+
 @dataclass(frozen=True)
 class PlanCache:
     """A folder of plans, shared by processes."""
 
     root: Path
     max_bytes: int = DEFAULT_MEGABYTES << 20
+    told: Callable[[str], None] = field(default=_warn, compare=False)
+    """Is told of what is damaged or cannot be used."""
 
-    def plan(
-        self,
-        module: fx.GraphModule,
-        arguments: Sequence[Any],
-        *,
-        weights: Collection[str] = (),
-        settings: Settings | None = None,
-        name: str = "graph",
-    ) -> Plan:
-        """As `partition.plan`: the plan that is kept for this graph at these sizes, else a new one, which is then kept."""
-        settings = settings or Settings()
-        key = key_of(module, arguments, weights, settings, name)
+    def plan(self, module: fx.GraphModule, arguments: Sequence[Any], **how: Any) -> Plan:
+        """As `partition.plan` with the options `how`: the plan that is kept for this graph at these sizes, else a new one, which
+        is then kept."""
+        key = key_of(module, arguments, **how)
         place = self.root / key[:2] / f"{key}.json"
         kept = self._read(place, module)
         if kept is not None:
             return kept
-        made = plan(module, arguments, weights=weights, settings=settings, name=name)
+        made = plan(module, arguments, **how)
         if not made.whole_on_host:
             self._write(place, made)
         return made
@@ -77,7 +75,7 @@ class PlanCache:
         except FileNotFoundError:
             return None
         except OSError as error:
-            _warn(f"the plan {place} cannot be read ({error.strerror}): it is made anew.")
+            self.told(f"the plan {place} cannot be read ({error.strerror}): it is made anew.")
             return None
         try:
             digest, _, text = data.partition(b"\n")
@@ -85,7 +83,7 @@ class PlanCache:
                 raise InputError("it does not match its digest.")
             found = _plan(json.loads(text), module)
         except (AssayError, ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError) as error:
-            _warn(f"the plan {place} is damaged ({str(error)[:120]}): it is made anew.")
+            self.told(f"the plan {place} is damaged ({str(error)[:120]}): it is made anew.")
             return None
         with suppress(OSError):
             os.utime(place)  # the least recently used go first
@@ -100,7 +98,7 @@ class PlanCache:
             write_atomically(place, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
             self._prune()
         except (AssayError, OSError) as error:
-            _warn(f"the plan cannot be kept: {error}")
+            self.told(f"the plan cannot be kept: {error}")
 
     def _prune(self) -> None:
         """Remove the least recently used entries while there are more bytes than the bound."""
@@ -119,11 +117,13 @@ class PlanCache:
             size -= one
 
 
-def cache_at(folder: str | os.PathLike[str] | None) -> PlanCache | None:
-    """The cache in a folder, else in that of the environment variable ASSAY_NPU_CACHE; None without either.
+def cache_at(folder: PlanCache | str | os.PathLike[str] | None) -> PlanCache | None:
+    """The cache in a folder, else in that of the environment variable ASSAY_NPU_CACHE; None without either. A cache is itself.
 
     Raises `InputError` for a bound in ASSAY_NPU_CACHE_MB that is no number of megabytes.
     """
+    if isinstance(folder, PlanCache):
+        return folder
     where = folder or os.environ.get(FOLDER)
     if not where:
         return None
@@ -139,7 +139,7 @@ def plan_with(cache: PlanCache | None) -> Callable[..., Plan]:
 
 
 def key_of(
-    module: fx.GraphModule, arguments: Sequence[Any], weights: Collection[str], settings: Settings, name: str
+    module: fx.GraphModule, arguments: Sequence[Any], *, weights: Collection[str], settings: Settings, name: str
 ) -> str:
     """SHA-256, in hex, of everything that a plan depends on."""
     hasher = hashlib.sha256()
@@ -277,7 +277,3 @@ def _part(entry: Mapping[str, Any], nodes: Mapping[str, fx.Node]) -> NpuPart | H
         inputs={tensor: nodes[name] for tensor, name in entry["inputs"].items()},
         nodes=tuple(nodes[name] for name in entry["nodes"]),
     )
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, RuntimeWarning, stacklevel=4)

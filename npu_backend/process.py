@@ -19,6 +19,8 @@ from typing import Any
 from assay.baselines.errors import AssayError, InputError, ServiceError
 
 RESULT = "result.json"
+NOTE = "note: "
+"""Begins a line of progress that is no step, but something to know."""
 MAX_ANSWER = 256 << 20
 WORKER = "from assay.npu_backend.worker import main; main()"
 """What a process runs, with the path of its request and the descriptor for its progress."""
@@ -118,8 +120,10 @@ class _Worker:
                 break
             *lines, rest = (rest[-_LINE:] + data).split(b"\n")
             for line in lines:
-                self._doing = visible(line[:_LINE].decode(errors="replace"))
-                told(f"{self._name}: {self._doing}")
+                words = visible(line[:_LINE].decode(errors="replace"))
+                told(f"{self._name}: {words}")
+                if not words.startswith(NOTE):
+                    self._doing = words
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.1, deadline - time.monotonic()))
 

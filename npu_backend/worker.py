@@ -14,8 +14,9 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,16 @@ import torch
 from assay.baselines.errors import InputError
 from assay.npu_backend import catalogue
 from assay.npu_backend.attribution import host_macs, source_of, sources_of
+from assay.npu_backend.cache import cache_at
 from assay.npu_backend.codegen import dump_program
 from assay.npu_backend.declaration import Declaration, chosen, in_brackets, line_of, load, raised
 from assay.npu_backend.partition import NpuPart, Plan
-from assay.npu_backend.process import RESULT
+from assay.npu_backend.process import NOTE, RESULT
 from assay.npu_backend.register_backend import Compiled, Report, mock_npu
 
 Answer = dict[str, Any]
+_NOTES = 3
+"""Most notes of the plans' folder."""
 
 
 def answer(request: Mapping[str, Any], told: Any) -> Answer:
@@ -40,6 +44,10 @@ def answer(request: Mapping[str, Any], told: Any) -> Answer:
         told(f"importing {request['file']}")
     declarations = _declarations(request, root)
     folder = Path(request["out"])
+    kept = cache_at(None)
+    options = dict(request["options"])
+    if kept is not None:
+        options["cache"] = replace(kept, told=_once(lambda words: told(f"{NOTE}{words}")))
     models = []
     for place, declaration in enumerate(declarations.values()):
         told(f"compiling {declaration.name} ({place + 1} of {len(declarations)})")
@@ -52,12 +60,24 @@ def answer(request: Mapping[str, Any], told: Any) -> Answer:
             "configuration": dict(declaration.configuration),
         }
         try:
-            found = _compile(declaration, request["options"], folder / f"model-{place}", root)
+            found = _compile(declaration, options, folder / f"model-{place}", root)
         except InputError as error:
             _debug(error)
             found = {"failed": without_folders(str(error), root)[:600], "log": [written, _written()]}
         models.append({**described, **found, "seconds": time.perf_counter() - started})
     return {"models": models, "source": _source_digest(root) if request["file"] else ""}
+
+
+def _once(told: Callable[[str], Any]) -> Callable[[str], None]:
+    """Tells the first few different notes: an unusable folder gives one for each graph."""
+    heard: set[str] = set()
+
+    def tell(words: str) -> None:
+        if words not in heard and len(heard) < _NOTES:
+            told(words)
+        heard.add(words)
+
+    return tell
 
 
 def _declarations(request: Mapping[str, Any], root: Path) -> dict[str, Declaration]:

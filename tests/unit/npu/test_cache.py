@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.npu.compiling import DECLARED, invoke
 from torch import nn
 
 from assay.baselines.errors import InputError
@@ -167,6 +168,32 @@ def test_damage_is_named_and_mended(damage: Any, model: nn.Module, x: torch.Tens
         found, _ = run(tmp_path, model, x)
     assert torch.equal(found, want)
     assert entry.read_bytes() == whole
+
+
+def test_whoever_compiles_hears_of_damage_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "import warnings; warnings.simplefilter('ignore')\n"
+    for name in "ab":
+        text += f"{name} = Declaration('{name}', lambda: nn.Linear(4, 4), lambda: torch.zeros(2, 4))\n"
+    (tmp_path / "models.py").write_text(DECLARED + text)
+    monkeypatch.setenv("ASSAY_NPU_CACHE", str(tmp_path / "plans"))
+    monkeypatch.chdir(tmp_path)
+    assert "note" not in invoke("models.py", "--once").stderr
+    [entry] = entries(tmp_path / "plans")
+    whole = entry.read_bytes()
+    entry.write_bytes(whole[:-9])
+    ran = invoke("models.py", "--once")
+    assert ran.exit_code == 0
+    [note] = [line for line in ran.stderr.splitlines() if "note" in line]
+    assert note == f"head: note: the plan {entry} is damaged (it does not match its digest.): it is made anew."
+    assert entry.read_bytes() == whole
+    monkeypatch.setenv("ASSAY_NPU_CACHE", "models.py")
+    ran = invoke("models.py", "--once")
+    assert ran.exit_code == 0
+    notes = [line for line in ran.stderr.splitlines() if "note" in line]
+    assert ["cannot be read (Not a directory)" in notes[0], "the plan cannot be kept" in notes[1]] == [True, True]
+    assert len(notes) == 2
+    monkeypatch.setenv("ASSAY_NPU_CACHE_MB", "many")
+    assert "ASSAY_NPU_CACHE_MB is 'many'" in str(invoke("models.py", "--once").exception)
 
 
 def test_a_folder_that_cannot_be_written_costs_only_the_cache(
