@@ -6,8 +6,11 @@ import errno
 import importlib
 import io
 import os
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -36,6 +39,37 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 _BAD_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM)
 """What a path that was given can be at fault for; anything else is the system's."""
+
+
+class EndedError(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, which unwind as Ctrl-C does, so that scratch folders go and processes that were started end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise `EndedError` once; one that is ignored, as by nohup, stays so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGHUP)}
+    before = {s: how for s, how in before.items() if how is not signal.SIG_IGN}
+
+    def end(number: int, _: Any) -> None:
+        for one in before:
+            signal.signal(one, signal.SIG_IGN)  # nothing interrupts the tidying
+        raise EndedError(number)
+
+    for one in before:
+        signal.signal(one, end)
+    try:
+        yield
+    finally:
+        for one, how in before.items():
+            signal.signal(one, how)
 
 
 class LazyGroup(click.Group):
@@ -99,7 +133,8 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = assay.main(args=arguments, prog_name="assay", standalone_mode=False)
+        with _orderly_end():
+            code = assay.main(args=arguments, prog_name="assay", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
@@ -112,8 +147,11 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(f"{message}{'' if message.endswith(('.', '?', '!')) else '.'} See `{where} --help`.", 2)
     except click.ClickException as error:
         _fail(error.format_message(), 2)
-    except (click.Abort, KeyboardInterrupt):
-        _fail("interrupted; finished work is kept.", 130)
+    except (click.Abort, KeyboardInterrupt) as stop:
+        ended = stop.__cause__ if isinstance(stop, click.Abort) else stop  # click makes the one of the other
+        if isinstance(ended, EndedError):
+            _fail(f"ended by {signal.Signals(ended.number).name}.", 128 + ended.number)
+        _fail("interrupted.", 130)
     except AssayError as error:
         if os.environ.get("ASSAY_DEBUG"):
             raise

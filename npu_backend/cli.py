@@ -114,7 +114,7 @@ def compile_(**options: Any) -> None:
     if out is not None:
         check_folder(out)
     commit = head_commit(options["commit"], head)
-    with tempfile.TemporaryDirectory(prefix="assay-compile-") as folder:
+    with tempfile.TemporaryDirectory(prefix="assay-compile-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         base: Checkout | None = None
         base_commit = None

@@ -11,7 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import select
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -313,12 +316,21 @@ def _debug(error: BaseException) -> None:
         traceback.print_exception(error)
 
 
+def _ends_with(progress: int) -> None:
+    """End this process, and what it started, when nobody reads its progress any more: whoever asked has gone."""
+    end = select.poll()
+    end.register(progress, 0)
+    end.poll()
+    os.killpg(0, signal.SIGKILL)
+
+
 def main() -> None:
     """Run the process."""
     code = 1
     try:
         request = json.loads(Path(sys.argv[1]).read_text())
         progress = int(sys.argv[2])
+        threading.Thread(target=_ends_with, args=(progress,), daemon=True).start()
         found: Answer
         try:
             found = answer(request, lambda line: os.write(progress, f"{line}\n".encode()))

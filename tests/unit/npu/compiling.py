@@ -27,3 +27,11 @@ def worker_answer(root: Path, **options: Any) -> dict[str, Any]:
         return answer(request, lambda line: None)
     finally:
         sys.path[:] = before
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs; one that nobody has waited for yet is dead all the same."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.npu.compiling import invoke
+from tests.unit.npu.compiling import alive, invoke
 
 from assay.baselines.errors import ServiceError
 from assay.npu_backend.process import run
@@ -115,11 +115,3 @@ def test_a_process_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> N
     while alive(child) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(child)
-
-
-def alive(process: int) -> bool:
-    """Whether a process runs; one that nobody has waited for yet is dead all the same."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
