@@ -140,7 +140,7 @@ def _regrouped(graph: LayerGraph, layer: Instruction) -> isa.MatMul | None:
     if not isinstance(layer, isa.Reshape) or layer.function != "reshape":
         return None
     head = sole(graph, layer.x, (isa.MatMul,))
-    if not isinstance(head, isa.MatMul) or head.accumulate is not None:
+    if not isinstance(head, isa.MatMul):
         return None
     # Rows may be parted where the right side is one matrix; where it is a batch, they stay.
     kept = 1 if len(graph.tensors[head.b].shape) == 2 else 2
@@ -191,7 +191,7 @@ def recompose_rms_norm(graph: LayerGraph) -> None:
             continue
         for x, root in ((layer.a, layer.b), (layer.b, layer.a)):
             epsilon = _root_mean_square(graph, x, root)
-            if epsilon is None or graph.tensors[layer.out].shape != graph.tensors[x].shape:
+            if epsilon is None:
                 continue
             axis = len(graph.tensors[x].shape) - 1
             norm = isa.LayerNorm(out=layer.out, x=x, axis=axis, epsilon=epsilon, center=False)

@@ -6,7 +6,7 @@ Sizes are numbers here. A graph with symbolic sizes gets one plan for each set o
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,7 +103,7 @@ class Plan:
     """Fake tensors and numbers: what each node gives."""
     fallbacks: tuple[Fallback, ...]
     constant: frozenset[fx.Node] = frozenset()
-    """Nodes that depend on sizes alone, which the host computes as it loads weights."""
+    """Nodes that depend on sizes alone, and those over weights that no rule lowers: the host computes them as it loads weights."""
     whole_on_host: bool = False
     """PyTorch runs the graph as it is: its sizes depend on data."""
 
@@ -157,7 +157,8 @@ class _Planner:
         self.nodes = [n for n in self.module.graph.nodes if n.op == "call_function" and self._computes(n)]
         output = next(n for n in self.module.graph.nodes if n.op == "output")
         self.returned = set(output.all_input_nodes)
-        self.constant = self._constants()
+        self.constant = self._closed(lambda source: False)
+        self.kept = self._closed(lambda source: self.role(source) is Role.WEIGHT)
         for node in self.nodes:
             if str(node.target).startswith("aten.as_strided"):
                 self._keep_storage(node)
@@ -174,7 +175,8 @@ class _Planner:
             before = source.args[0] if source.args else None
             if not isinstance(before, fx.Node) or not _share(self.values[source], self.values.get(before)):
                 return
-            self.host[node] = self.host[source] = "as_strided addresses the storage of a view"
+            for member in (node, source):
+                self.refuse(member, "as_strided addresses the storage of a view")
             source = before
 
     def role(self, node: fx.Node) -> Role:
@@ -182,13 +184,32 @@ class _Planner:
         kept = node.op == "get_attr" or node.name in self.weights or node in self.constant
         return Role.WEIGHT if kept else Role.INPUT
 
-    def _constants(self) -> set[fx.Node]:
-        """Nodes that depend on sizes alone, such as masks and positions: the host computes them as it does weights."""
+    def _closed(self, given: Callable[[fx.Node], bool]) -> set[fx.Node]:
+        """Nodes whose tensors come from each other, from sizes alone, and from what is `given`."""
         found: set[fx.Node] = set()
         for node in self.nodes:
             sources = [s for s in node.all_input_nodes if _tensors(self.values.get(s))]
-            if all(source in found for source in sources) and not ordered(node):
+            if all(source in found or given(source) for source in sources) and not ordered(node):
                 found.add(node)
+        return found
+
+    def refuse(self, node: fx.Node, why: str) -> list[fx.Node]:
+        """Gives a node to the host: at every call, or, with all that it is made from, once as weights are loaded.
+
+        Returns what became a weight by it.
+        """
+        if node not in self.kept:
+            self.host[node] = why
+            return []
+        found: list[fx.Node] = []
+        waiting = [node]
+        while waiting:
+            here = waiting.pop()
+            if here in self.kept and here not in self.constant:
+                self.constant.add(here)
+                self.host.pop(here, None)
+                found.append(here)
+                waiting += here.all_input_nodes
         return found
 
     def known(self, node: fx.Node) -> numpy.ndarray[Any, Any] | None:
@@ -229,7 +250,8 @@ class _Planner:
                 self._operands(scratch, names, node)
                 names[node] = lower_node(node, scratch, names, self.values, self.known)
             except UnsupportedError as error:
-                self.host[node] = str(error)
+                for made in self.refuse(node, str(error)):
+                    names.pop(made, None)  # whoever reads it from here on reads a weight
 
     def _operands(self, graph: LayerGraph, names: dict[fx.Node, Result], node: fx.Node) -> dict[str, fx.Node]:
         found = {}
@@ -320,7 +342,7 @@ def plan(
                     parts.append(planner.part(turn, len(parts)))
         except DoesNotFitError as error:
             node = next(n for n in planner.nodes if n.name == error.out)
-            planner.host[node] = "no tile of it fits VTCM"
+            planner.refuse(node, "no tile of it fits VTCM")
             continue
         fallbacks = [
             Fallback(n.name, _op(n), why, source_line(n))

@@ -144,3 +144,40 @@ def test_a_turned_weight_that_is_returned_is_computed_all_the_same() -> None:
     got, _ = simulated(model, x)
     for a, b in zip(got, model(x), strict=True):
         torch.testing.assert_close(a, b)
+
+
+class Places(nn.Module):
+    """A table whose rows are chosen by a buffer, as Swin's position biases are, and by what is given, if asked."""
+
+    def __init__(self, asked: bool) -> None:
+        super().__init__()
+        self.table = nn.Parameter(randn(10, 4))
+        self.register_buffer("places", torch.tensor([[3, 1], [9, 0]]))
+        self.asked = asked
+
+    def forward(self, x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        chosen = (self.table * 2)[self.places.view(-1)].sort(dim=-1).values
+        return x @ chosen + (self.table[rows] if self.asked else self.table[:3])
+
+
+def test_what_no_rule_lowers_is_no_fallback_over_weights_alone() -> None:
+    x, rows = randn(3, 4), torch.tensor([5, 5, 2])
+    for asked, fallbacks in ((False, []), (True, ["aten.index.Tensor"])):
+        model = Places(asked)
+        got, report = simulated(model, x, rows)
+        torch.testing.assert_close(got, model(x, rows))
+        assert [entry.op for entry in report.fallbacks] == fallbacks
+        assert len(report.programs) == 1
+        with torch.no_grad():  # weights that change are read again
+            model.table.mul_(3)
+        torch.testing.assert_close(simulated(model, x, rows)[0], model(x, rows))
+
+
+def test_strict_mode_takes_what_is_computed_as_weights_are_loaded() -> None:
+    model, x, rows = Places(False), randn(3, 4), torch.tensor([5, 5, 2])
+    torch._dynamo.reset()
+    strict = torch.compile(model, backend="mock_npu", options={"mode": "simulate", "strict": True})
+    with torch.no_grad():
+        torch.testing.assert_close(strict(x, rows), model(x, rows))
+        model.table.mul_(3)
+        torch.testing.assert_close(strict(x, rows), model(x, rows))
