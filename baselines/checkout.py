@@ -6,11 +6,16 @@ import io
 import os
 import re
 import subprocess
+import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 from assay.baselines.errors import InputError
 
+UNCOMMITTED = "uncommitted_files"
+"""Attribute of evidence: how many files lay in the checkout otherwise than in the commit that it is recorded under."""
+_NAMED = 3
 _SHA = re.compile(r"[0-9a-f]{40}")
 
 
@@ -27,14 +32,21 @@ def relative_file(file: Path, head: Path) -> Path:
         ) from None
 
 
-def base_folder(base: str, head: Path, scratch: Path) -> tuple[Path, str | None]:
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def base_folder(base: str, head: Path, scratch: Path, told: Callable[[str], None] = _tell) -> tuple[Path, str | None]:
     """(folder, commit) of the base: a folder as it is, or, written to `scratch`, the merge base of the head with a revision
     of its repository: what others did on main since then is no part of the change.
 
-    Raises `InputError` when it is neither.
+    A folder with changes that its commit does not have is told. Raises `InputError` when it is neither.
     """
     if Path(base).is_dir():
-        return Path(base).resolve(), commit_of(Path(base))
+        commit = commit_of(Path(base))
+        if commit is not None:
+            tell_uncommitted("base", commit, uncommitted(Path(base)), told)
+        return Path(base).resolve(), commit
     if base.startswith("-"):
         raise InputError(f"--base {base} is neither a folder nor a revision.")
     commit = _git(head, "rev-parse", "--verify", "--quiet", f"{base}^{{commit}}").decode().strip()
@@ -53,12 +65,48 @@ def base_folder(base: str, head: Path, scratch: Path) -> tuple[Path, str | None]
     return (folder / head.resolve().relative_to(Path(top).resolve())).resolve(), commit
 
 
-def head_commit(given: str | None, head: Path) -> str | None:
-    """The commit that the head is: given, else ASSAY_HEAD_SHA, else what its repository says."""
+def head_commit(
+    given: str | None, head: Path, file: Path | None = None, told: Callable[[str], None] = _tell
+) -> str | None:
+    """The commit that the head is: given, else ASSAY_HEAD_SHA, else what its repository says.
+
+    Changes that the commit does not have are told; `file`, the declarations, counts though git ignores it.
+    """
     found = given or os.environ.get("ASSAY_HEAD_SHA") or commit_of(head)
     if found is not None and _SHA.fullmatch(found) is None:
         raise InputError(f"--commit {found[:60]} is not a full commit: give its 40 hexadecimal digits.")
+    if found is not None:
+        tell_uncommitted("head", found, uncommitted(head, file), told)
     return found
+
+
+def uncommitted(folder: Path, file: Path | None = None) -> list[str]:
+    """Files that do not lie here as HEAD has them: tracked ones of the whole repository, Python files of the folder that are
+    new, and `file` (relative to the folder) unless it is tracked. None where the folder is not the top of a repository."""
+    if commit_of(folder) is None:
+        return []
+    changed = _git(folder, "diff", "--name-only", "--no-ext-diff", "-z", "HEAD")
+    new = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", "*.py")
+    own = _git(folder, "ls-files", "--others", "-z", "--", file.as_posix()) if file is not None else b""
+    names = [name.decode(errors="replace") for name in (changed + new + own).split(b"\0") if name]
+    # An environment inside the checkout is no part of it.
+    return list(dict.fromkeys(name for name in names if "site-packages" not in Path(name).parts))
+
+
+def top_of(folder: Path) -> Path:
+    """The top of the repository that a folder lies in; the folder where it lies in none."""
+    found = os.fsdecode(_git(folder, "rev-parse", "--show-toplevel")).rstrip("\n")
+    return Path(found) if found else folder
+
+
+def tell_uncommitted(side: str, commit: str, names: list[str], told: Callable[[str], None] = _tell) -> None:
+    """Say that what is measured is not the commit that it is recorded under, where that is so."""
+    if not names:
+        return
+    shown = ", ".join("".join(c if c.isprintable() else "\ufffd" for c in name[-80:]) for name in names[:_NAMED])
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    are = "is" if len(names) == 1 else "are"
+    told(f"note: the {side} is recorded as {commit[:12]}, but {shown}{more} {are} not as in that commit: commit first.")
 
 
 def commit_of(folder: Path) -> str | None:

@@ -103,7 +103,7 @@ def compile_(**options: Any) -> None:
     The models are made and compiled in processes of their own, twice each: a model whose two programs differ has no verdict.
     With --base both checkouts are compiled by the same compiler.
     """
-    from assay.baselines.checkout import base_folder, head_commit
+    from assay.baselines.checkout import base_folder, head_commit, uncommitted
     from assay.npu_backend.compilation import compile_checkout
     from assay.npu_backend.report import check_folder
 
@@ -113,18 +113,20 @@ def compile_(**options: Any) -> None:
     out: Path | None = options["out"]
     if out is not None:
         check_folder(out)
-    commit = head_commit(options["commit"], head)
+    commit = head_commit(options["commit"], head, request.file, _tell)
+    changed = {"head": len(uncommitted(head, request.file))}
     with tempfile.TemporaryDirectory(prefix="assay-compile-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         base: Checkout | None = None
         base_commit = None
         if options["base"] is not None:
-            root, base_commit = base_folder(options["base"], head, scratch)
+            root, base_commit = base_folder(options["base"], head, scratch, _tell)
+            changed["base"] = len(uncommitted(root))
             base = _base(request, root, head, scratch)
         found = compile_checkout(request, head, scratch, side="head", told=_tell)
         _nothing(found.models, base)
         if out is not None:
-            _write(request, found, base, {"head": commit, "base": base_commit}, options, out)
+            _write(request, found, base, {"head": commit, "base": base_commit}, changed, options, out)
         _show(request, found, base, out, as_json=options["as_json"])
 
 
@@ -238,6 +240,7 @@ def _write(
     head: Checkout,
     base: Checkout | None,
     commits: dict[str, str | None],
+    changed: dict[str, int],
     options: dict[str, Any],
     out: Path,
 ) -> None:
@@ -259,6 +262,7 @@ def _write(
         head,
         base,
         commits=commits,
+        changed=changed,
         command=f"{shlex.join(words)}{' --base BASE' if base is not None else ''} --out DIR"[:2000],
         run_id=options["run_id"],
         attempt=options["attempt"],

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from assay.baselines.checkout import UNCOMMITTED
 from assay.baselines.environment import capture
 from assay.baselines.evidence import Environment, Evidence, Metric, Provenance, Scalar, Subject
 from assay.baselines.kernel import LEASE
@@ -45,6 +46,7 @@ def records(
     *,
     commits: Mapping[str, str | None],
     command: str,
+    changed: Mapping[str, int] | None = None,
     run_id: int | None = None,
     attempt: int | None = None,
     environment: Environment | None = None,
@@ -52,7 +54,8 @@ def records(
 ) -> tuple[Record, Record | None]:
     """(head, base) as they are written; base is None when nothing was compared.
 
-    `commits` maps `head` and `base` to the commits that were compiled. `command` repeats the compilation.
+    `commits` maps `head` and `base` to the commits that were compiled, and `changed` to how many files were not
+    as in that commit. `command` repeats the compilation.
     """
     where = environment or capture(LIBRARIES)
     where = where.model_copy(update={"libraries": {**where.libraries, COMPILER: compiler_digest()[:12]}})
@@ -64,6 +67,8 @@ def records(
             continue
         attributes: dict[str, Scalar] = {"command": command, "compilations": 2 if request.twice else 1}
         attributes["machine_source"] = request.machine.source
+        if changed is not None and changed.get(side):
+            attributes[UNCOMMITTED] = changed[side]
         if base is not None:
             attributes |= {LEASE: lease, "supplement": side == "base"}
         for model in checkout.models:

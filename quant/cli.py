@@ -154,6 +154,7 @@ def _evaluate(options: Mapping[str, Any]) -> None:
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from assay.baselines.checkout import UNCOMMITTED, tell_uncommitted, top_of, uncommitted
     from assay.baselines.environment import capture
     from assay.baselines.record import read_record
     from assay.quant.evaluation import run_evaluation
@@ -170,6 +171,8 @@ def _evaluate(options: Mapping[str, Any]) -> None:
     other = _other_side(options)
     policy = _policy(options["policy"])
     provenance = provenance_of(options["commit"], options["run_id"], options["attempt"])
+    changed = uncommitted(top_of(Path())) if provenance.commit is not None else []
+    tell_uncommitted("measurement", str(provenance.commit), changed)
     progress = Terminal()
     try:
         outcome = run_evaluation(
@@ -183,6 +186,7 @@ def _evaluate(options: Mapping[str, Any]) -> None:
             preflight=preflight_of(policy, record.evidence if record is not None else None, sampling, provenance),
             fresh=not options["resume"],
             progress=progress,
+            attributes={UNCOMMITTED: len(changed)} if changed else None,
         )
     finally:
         progress.close()
