@@ -128,6 +128,8 @@ def compile_(**options: Any) -> None:
         if out is not None:
             _write(request, found, base, {"head": commit, "base": base_commit}, changed, options, out)
         _show(request, found, base, out, as_json=options["as_json"])
+        if found.models and all(model.failed for model in found.models):
+            raise InputError(_failures(found.models))  # the evidence is there all the same, for the gate
 
 
 def _request(options: dict[str, Any], head: Path) -> Request:
@@ -267,15 +269,14 @@ def _write(
         run_id=options["run_id"],
         attempt=options["attempt"],
     )
-    write_report(out, head.models, request.machine, made, beside)
+    write_report(out, head.models, request.machine, made, beside, base.models if base is not None else None)
 
 
 def _show(request: Request, head: Checkout, base: Checkout | None, out: Path | None, *, as_json: bool) -> None:
     if as_json:
         from assay.npu_backend.report import summary
 
-        document = summary(head.models, request.machine)
-        document["base"] = summary(base.models, request.machine)["models"] if base is not None else None
+        document = summary(head.models, request.machine, base.models if base is not None else None)
         document["folder"] = str(out) if out is not None else None
         click.echo(json.dumps(document, indent=1, allow_nan=False))
         return

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 
 from assay.npu_backend.compilation import Layer, Model
-from assay.npu_backend.machine import Unit
+from assay.npu_backend.machine import Machine, Unit
 from assay.npu_backend.simulator import Event
 
 WIDTH = 960
 _LEFT, _RIGHT = 70, 20
 _FONT = 'font-family="system-ui, sans-serif" font-size="12"'
 _INK, _FAINT = "#1f2328", "#6e7781"
-_COLOURS = {Unit.LOAD: "#0969da", Unit.STORE: "#8250df", Unit.MATRIX: "#1a7f37", Unit.VECTOR: "#bc4c00"}
+# Okabe and Ito's colours, which people who see colours differently tell apart.
+_COLOURS = {Unit.LOAD: "#0072b2", Unit.STORE: "#56b4e9", Unit.MATRIX: "#009e73", Unit.VECTOR: "#d55e00"}
+_TICKS = 6
 
 
-def timeline(model: Model) -> str:
+def timeline(model: Model, machine: Machine) -> str:
     """One row for each unit, the programs one after the other; instructions nearer than half a pixel are drawn as one."""
-    height, top = 26, 34
+    height, top = 26, 34 + _headroom(model)
     parts = [_text(10, 18, f"{model.name}: units over {model.cycles:,} cycles", weight="bold")]
     for row, unit in enumerate(Unit):
         y = top + row * height
@@ -28,13 +30,15 @@ def timeline(model: Model) -> str:
             box = _box(start, y, max(stop - start, 0.5), height - 6, _COLOURS[unit])
             parts.append(_titled(box, _told(events)))
         share = model.utilisation[unit]
-        parts.append(_text(WIDTH - _RIGHT + 2, y + 15, f"{share:.0%}", _FAINT))
-    return _svg(WIDTH + 24, top + len(Unit) * height + 8, parts)
+        parts.append(_text(WIDTH - _RIGHT + 4, y + 15, f"{share:.0%}", _FAINT))
+    bottom = top + len(Unit) * height
+    parts += [*_borders(model, top, bottom), *_axis(model, machine, bottom)]
+    return _svg(WIDTH + 24, bottom + _below(machine), parts)
 
 
-def occupancy(model: Model, capacity: int) -> str:
+def occupancy(model: Model, machine: Machine) -> str:
     """Live bytes of VTCM over time, the most in each pixel, under the line of the capacity."""
-    height, top = 150, 34
+    height, top, capacity = 150, 34 + _headroom(model), machine.vtcm_bytes
     scale = (height - 20) / max(capacity, model.vtcm_peak, 1)
     most = [0] * (WIDTH - _LEFT - _RIGHT)
     begin = 0
@@ -56,8 +60,71 @@ def occupancy(model: Model, capacity: int) -> str:
         f'<path d="M{_LEFT} {bottom}H{WIDTH - _RIGHT}" stroke="{_FAINT}"/>',
         _text(_LEFT - 8, ceiling + 4, f"{capacity / (1 << 20):.3g} MiB", _FAINT, anchor="end"),
         _text(_LEFT - 8, bottom + 4, "0", _FAINT, anchor="end"),
+        *_borders(model, top, bottom),
+        *_axis(model, machine, bottom),
     ]
-    return _svg(WIDTH + 24, bottom + 12, parts)
+    return _svg(WIDTH + 24, bottom + _below(machine), parts)
+
+
+def _headroom(model: Model) -> int:
+    """Pixels for the numbers of programs."""
+    return 14 if len(model.costs) > 1 else 0
+
+
+def _below(machine: Machine) -> int:
+    """Pixels for the axis: cycles, and milliseconds where the machine has a clock."""
+    return 38 if machine.clock_hz else 24
+
+
+def _borders(model: Model, top: float, bottom: float) -> list[str]:
+    """A line where each program after the first begins, and the programs' numbers where there is room for them."""
+    if len(model.costs) < 2:
+        return []
+    found, begin, free = [], 0, 0.0
+    for number, cost in enumerate(model.costs, start=1):
+        x = _x(model, begin)
+        if number > 1:
+            found.append(f'<path d="M{x:.1f} {top - 4}V{bottom:.1f}" stroke="{_INK}" stroke-width="0.7"/>')
+        label = f"program {number}"
+        if x >= free and x + 62 <= WIDTH:
+            found.append(_text(x + 2, top - 6, label, _FAINT))
+            free = x + 70
+        begin += cost.cycles
+    return found
+
+
+def _axis(model: Model, machine: Machine, y: float) -> list[str]:
+    """Ticks at round numbers of cycles, and what they are in milliseconds after the start of the first program."""
+    found = [f'<path d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}" stroke="{_FAINT}"/>']
+    step = round_step(model.cycles, _TICKS)
+    rows: list[tuple[str, float, Callable[[int], str]]] = [("cycles", 16.0, lambda cycles: short(cycles, step))]
+    if machine.clock_hz:
+        clock = machine.clock_hz
+        rows.append(("ms", 30.0, lambda cycles: f"{1e3 * cycles / clock:.3g}"))
+    for cycles in range(0, model.cycles + 1, step):
+        x = _x(model, cycles)
+        found.append(f'<path d="M{x:.1f} {y:.1f}v4" stroke="{_FAINT}"/>')
+        found += [_text(x, y + down, told(cycles), _FAINT, anchor="middle") for _, down, told in rows]
+    found += [_text(10, y + down, name, _FAINT) for name, down, _ in rows]
+    return found
+
+
+def round_step(whole: int, most: int) -> int:
+    """The least of 1, 2, 5, 10, 20, ... of which at most `most` fit into a whole number; 1 at least."""
+    step, factors = 1, (2.0, 2.5, 2.0)
+    place = 0
+    while whole // step > most:
+        step = int(step * factors[place % 3])
+        place += 1
+    return step
+
+
+def short(count: int, step: int) -> str:
+    """A multiple of `step` in the unit that its step has: 1,500,000 in steps of 500,000 is 1.5 M."""
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if step * 10 >= size and count:
+            return f"{count / size:,.10g} {unit}"
+    return f"{count:,}"
 
 
 def bars(model: Model, most: int = 30) -> str:

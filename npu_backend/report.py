@@ -15,7 +15,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,13 @@ from assay.baselines.record import Record, write_record
 from assay.npu_backend.codegen import dump_program, print_program
 from assay.npu_backend.compilation import Model, milliseconds
 from assay.npu_backend.machine import Machine
-from assay.npu_backend.pictures import bars, costliest, occupancy, timeline
+from assay.npu_backend.page import page
+from assay.npu_backend.pictures import bars, occupancy, timeline
 from assay.npu_backend.trace import trace
 
 SUMMARY = "summary.json"
 SUMMARY_VERSION = 1
 EVIDENCE, BESIDE = "evidence", "evidence.base"
-_STYLE = (
-    "body{font:14px/1.5 system-ui,sans-serif;color:#1f2328;max-width:1010px;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse;margin:1em 0}td,th{padding:2px 12px 2px 0;text-align:right;vertical-align:top}"
-    "td:first-child,th:first-child{text-align:left}th{color:#6e7781;font-weight:normal}.word{text-align:left}svg{max-width:100%;height:auto}"
-)
 
 
 def check_folder(out: Path) -> None:
@@ -51,9 +46,16 @@ def check_folder(out: Path) -> None:
 
 
 def write_report(
-    out: Path, models: Sequence[Model], machine: Machine, head: Record, base: Record | None
+    out: Path,
+    models: Sequence[Model],
+    machine: Machine,
+    head: Record,
+    base: Record | None,
+    before: Sequence[Model] | None = None,
 ) -> tuple[Record, Record | None]:
     """Write the folder so that a reader sees all of it or none of it; an older report is replaced whole.
+
+    `before` are the base's models, whose record is `base`.
 
     Returns the records as they will be read. Raises as `check_folder` does, and `InputError` or `ServiceError` for a folder that
     cannot be written.
@@ -66,8 +68,10 @@ def write_report(
             for model in models:
                 if not model.failed:
                     _write_model(staging / model.name, model, machine)
-            (staging / SUMMARY).write_text(json.dumps(summary(models, machine), indent=1, allow_nan=False) + "\n")
-            (staging / "report.html").write_text(page(models, machine))
+            (staging / SUMMARY).write_text(
+                json.dumps(summary(models, machine, before), indent=1, allow_nan=False) + "\n"
+            )
+            (staging / "report.html").write_text(page(models, machine, before))
             kept = write_record(staging / EVIDENCE, head.evidence, head.rows)
             beside = write_record(staging / BESIDE, base.evidence, base.rows) if base is not None else None
             staging.chmod(0o755)
@@ -88,8 +92,8 @@ def _write_model(folder: Path, model: Model, machine: Machine) -> None:
         (folder / f"program{mark}.json").write_text(dump_program(program))
         (folder / f"trace{mark}.json").write_text(_with_layers(trace(program, cost), model.owners[number - 1]))
     (folder / "listing.txt").write_text(listing(model, machine))
-    (folder / "timeline.svg").write_text(timeline(model))
-    (folder / "vtcm.svg").write_text(occupancy(model, machine.vtcm_bytes))
+    (folder / "timeline.svg").write_text(timeline(model, machine))
+    (folder / "vtcm.svg").write_text(occupancy(model, machine))
     (folder / "layers.svg").write_text(bars(model))
 
 
@@ -114,13 +118,14 @@ def listing(model: Model, machine: Machine) -> str:
     return "\n".join(parts)
 
 
-def summary(models: Sequence[Model], machine: Machine) -> dict[str, Any]:
-    """Every number of every model, for `summary.json` and `--json`."""
+def summary(models: Sequence[Model], machine: Machine, base: Sequence[Model] | None = None) -> dict[str, Any]:
+    """Every number of every model, for `summary.json` and `--json`; `base` is null where nothing was compared."""
     return {
         "written_by": "assay compile",
         "version": SUMMARY_VERSION,
         "machine": {"name": machine.name, "vtcm_bytes": machine.vtcm_bytes, "source": machine.source},
         "models": [_summary(model, machine) for model in models],
+        "base": None if base is None else [_summary(model, machine) for model in base],
     }
 
 
@@ -163,59 +168,3 @@ def _summary(model: Model, machine: Machine) -> dict[str, Any]:
             for layer in model.layers
         ],
     }
-
-
-def page(models: Sequence[Model], machine: Machine) -> str:
-    """One HTML page that needs nothing else: numbers, pictures, host operators and layers of every model."""
-    parts = [f"<h1>assay compile: {escape(', '.join(m.name for m in models))}</h1>"]
-    parts.append(f"<p>Machine <code>{escape(machine.name)}</code>: {escape(machine.source)}.</p>")
-    for model in models:
-        parts.append(f"<h2>{escape(model.name)}</h2>")
-        if model.failed:
-            parts.append(f"<p>It does not compile: {escape(model.failed)}</p>")
-            continue
-        latency = milliseconds(machine, model.cycles)
-        numbers = [
-            ("cycles", f"{model.cycles:,}"),
-            *([("estimated latency", f"{latency:.3f} ms")] if latency is not None else []),
-            ("DRAM read, written", f"{model.read_bytes:,} B, {model.written_bytes:,} B"),
-            ("VTCM peak", f"{model.vtcm_peak:,} B of {machine.vtcm_bytes:,} B"),
-            ("bottleneck", model.bottleneck.value),
-            ("multiply-accumulates on the NPU", f"{model.macs:,} ({model.share:.2%} of all)"),
-            ("arguments", f"{model.inputs} ({model.format})"),
-        ]
-        parts.append(_table(("", ""), numbers))
-        parts += [timeline(model), occupancy(model, machine.vtcm_bytes), bars(model)]
-        if model.host:
-            rows = [(h.op, h.why, h.path, h.line) for h in model.host]
-            parts.append(f"<h3>On the host</h3>{_table(('operator', 'why', 'module', 'line'), rows)}")
-        layers = [
-            (
-                layer.label,
-                f"{layer.cycles:,}",
-                f"{layer.read_bytes:,}",
-                f"{layer.written_bytes:,}",
-                f"{layer.macs:,}",
-                layer.bottleneck.value,
-                layer.line,
-            )
-            for layer in costliest(model.layers, len(model.layers))
-        ]
-        head = ("layer", "cycles", "DRAM read", "written", "MACs", "bottleneck", "line")
-        parts.append(f"<h3>Layers</h3>{_table(head, layers)}")
-    title = "assay compile"
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style></head><body>\n" + "\n".join(parts) + "\n</body></html>\n"
-    )
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
-        left = tag == "td" and any(head)
-        words = [' class="word"' if left and not cell[:1].isdigit() else "" for cell in cells]
-        found = (f"<{tag}{word}>{escape(cell)}</{tag}>" for cell, word in zip(cells, words, strict=True))
-        return f"<tr>{''.join(found)}</tr>"
-
-    top = line(head, "th") if any(head) else ""
-    return f"<table>{top}{''.join(line(row, 'td') for row in rows)}</table>"

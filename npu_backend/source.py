@@ -16,6 +16,7 @@ _APART = {
     "conformance_models.py",
     "declaration.py",
     "evidence.py",
+    "page.py",
     "pictures.py",
     "process.py",
     "report.py",

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.baselines.compare.npu import relative
+from assay.baselines.sizes import binary_size
 from assay.npu_backend.compilation import Model, milliseconds
 from assay.npu_backend.machine import Machine
 from assay.npu_backend.pictures import costliest
@@ -52,9 +53,9 @@ def _print(console: Console, model: Model, base: Model | None, machine: Machine)
     time = f", about {latency:.3g} ms" if latency is not None else ""
     lines = [
         f"{model.cycles:,} cycles{time}{_change(there, model, 'cycles')}",
-        f"DRAM {size(model.read_bytes)} read{_change(there, model, 'read_bytes')}, "
-        f"{size(model.written_bytes)} written{_change(there, model, 'written_bytes')}",
-        f"VTCM peak {size(model.vtcm_peak)} of {size(machine.vtcm_bytes)}{_change(there, model, 'vtcm_peak')}",
+        f"DRAM {binary_size(model.read_bytes)} read{_change(there, model, 'read_bytes')}, "
+        f"{binary_size(model.written_bytes)} written{_change(there, model, 'written_bytes')}",
+        f"VTCM peak {binary_size(model.vtcm_peak)} of {binary_size(machine.vtcm_bytes)}{_change(there, model, 'vtcm_peak')}",
         f"busy: {', '.join(f'{u.value} {s:.0%}' for u, s in model.utilisation.items())}; "
         f"the bottleneck is {model.bottleneck.value}",
         f"{model.macs:,} multiply-accumulates on the NPU, {model.share:.2%} of all; "
@@ -91,7 +92,7 @@ def _layers(model: Model) -> Table:
             Text(f"  {visible(layer.label[-64:])}"),
             f"{layer.cycles:,}",
             f"{layer.cycles / model.cycles if model.cycles else 0:.1%}",
-            size(layer.read_bytes + layer.written_bytes),
+            binary_size(layer.read_bytes + layer.written_bytes),
             f"{layer.macs:,}",
             layer.bottleneck.value,
         )
@@ -104,13 +105,5 @@ def _change(base: Model | None, head: Model, count: str) -> str:
     before, after = int(getattr(base, count)), int(getattr(head, count))
     if before == after:
         return " (as before)"
-    return f" ({100 * relative(before, after):+.2f}% from {before:,})"
-
-
-def size(count: float) -> str:
-    """Bytes in the binary unit that keeps the number short."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:,.0f} GiB" if count >= 100 else f"{count:.3g} GiB"
+    shown = f"{before:,}" if count == "cycles" else binary_size(before)
+    return f" ({100 * relative(before, after):+.2f}% from {shown})"

@@ -9,10 +9,11 @@ from click.testing import CliRunner
 from tests.npu_states import BOTH, NET, POOL, SLOWER, record
 
 from assay.baselines.record import Record, write_record
+from assay.baselines.sizes import binary_size
 from assay.bot.cli import assay
 from assay.npu_backend.compilation import HostOp, Layer, Model
 from assay.npu_backend.machine import SPEC
-from assay.npu_backend.terminal import print_models, size
+from assay.npu_backend.terminal import print_models
 
 
 def gate(folder: Path, head: Record, base: Record) -> tuple[int, str]:
@@ -73,4 +74,4 @@ def test_names_are_only_names(name: str, tmp_path: Path, capsys: pytest.CaptureF
     [(0, "0 B"), (999, "999 B"), (1000, "0.977 KiB"), (1 << 20, "1 MiB"), (8 << 20, "8 MiB"), (5 << 40, "5,120 GiB")],
 )
 def test_sizes_are_short(count: int, shown: str) -> None:
-    assert size(count) == shown
+    assert binary_size(count) == shown
