@@ -60,15 +60,43 @@ def hugging_face_model(
         raise InputError("--hf needs transformers, which is not installed: pip install transformers.") from None
     folder = Path(source)
     if folder.exists() and not (folder / "config.json").is_file():
-        raise InputError(f"{source} has no config.json: give the folder of a Hugging Face model.")
+        raise InputError(f"--hf {source} has no config.json: give the folder of a Hugging Face model.")
     try:
         config = AutoConfig.from_pretrained(source)
     except Exception as error:
-        raise InputError(f"there is no configuration at {source[:100]} ({one_line(error)[:200]})") from error
+        raise InputError(_no_configuration(source, error)) from error
     config.use_cache = False
     name = "".join(c if c.isalnum() or c in "._-" else "-" for c in (folder.name if folder.exists() else source))
     name = name.strip("._-")[-64:] or str(config.model_type)
     return Declaration(name, lambda: _Plain(config), _inputs_of(config), dtype, precision, training)
+
+
+def _no_configuration(source: str, error: BaseException) -> str:
+    """Why there is no configuration, in a line: what was looked for, and what to do."""
+    shown = source[:100]
+    if Path(source).exists():
+        first = one_line(error).split(". ")[0][:200].rstrip(".")  # transformers goes on to list every model it has
+        return f"--hf {shown}: its config.json is not one that transformers reads ({first}): mend it."
+    chain: list[BaseException] = []
+    here: BaseException | None = error
+    while here is not None and len(chain) < 20:
+        chain.append(here)
+        here = here.__cause__ or here.__context__
+    names = {type(e).__name__ for e in chain}
+    why = next((words for name, words in _HUB if name in names), "nor does the hub give one")
+    return f"there is no folder {shown} with a config.json, {why}: check the name, or give the folder of a model."
+
+
+_HUB = (
+    ("GatedRepoError", "and the hub gives the model of this name to approved accounts alone"),
+    ("RepositoryNotFoundError", "and the hub has no model of this name that may be read"),
+    ("EntryNotFoundError", "and the hub's model of this name has none"),
+    ("HFValidationError", "and this cannot be a name on the hub"),
+    ("LocalEntryNotFoundError", "and the hub cannot be reached"),
+    ("ConnectionError", "and the hub cannot be reached"),
+    ("ConnectError", "and the hub cannot be reached"),
+)
+"""Errors of huggingface_hub, by name, and what each means; those that others are raised from come first."""
 
 
 class _Plain(torch.nn.Module):

@@ -87,6 +87,8 @@ class _Worker:
                 **os.environ,
                 "PYTHONHASHSEED": str(seed),
                 "PYTHONDONTWRITEBYTECODE": "1",
+                # It would report each of its retries, where one line says that the hub cannot be reached.
+                "HF_HUB_VERBOSITY": os.environ.get("HF_HUB_VERBOSITY") or "error",
                 **more,
                 # The worker starts in another folder than we did.
                 "PYTHONPATH": os.pathsep.join(

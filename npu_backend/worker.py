@@ -115,6 +115,7 @@ def _compile(declaration: Declaration, options: Mapping[str, Any], folder: Path,
         model = model.to(dtype).train(declaration.training)
     with _blamed("making the inputs", root):
         args, kwargs = _arguments(declaration.inputs(), dtype)
+    _on_the_cpu(model, args, kwargs)
     try:
         _run(model, args, kwargs, options, root, fullgraph=True, training=declaration.training)
     except torch._dynamo.exc.Unsupported as error:
@@ -138,6 +139,19 @@ def _compile(declaration: Declaration, options: Mapping[str, Any], folder: Path,
         "warnings": warnings,
         "inputs": _shapes(args, kwargs),
     }
+
+
+def _on_the_cpu(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raises `InputError` for a tensor elsewhere: all that reads it would run on the host, and cost nothing."""
+    given = torch.utils._pytree.tree_leaves((args, kwargs))
+    held: dict[str, torch.Tensor] = {f"its parameter {name}": value for name, value in model.named_parameters()}
+    held |= {f"its buffer {name}": value for name, value in model.named_buffers()}
+    held |= {f"its argument {n}": value for n, value in enumerate(given, start=1) if isinstance(value, torch.Tensor)}
+    for name, value in held.items():
+        if value.device.type != "cpu":
+            raise InputError(
+                f"{name} lies on the device {value.device}: make model and inputs on the CPU, with random values if there are none."
+            )
 
 
 @contextmanager

@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.unit.npu.compiling import DECLARED, invoke, worker_answer
 
 from assay.baselines.errors import InputError
+from assay.bot.cli import assay
+from assay.npu_backend.catalogue import hugging_face_model
 from assay.npu_backend.declaration import load
 
 
@@ -189,3 +192,77 @@ def test_debugging_lets_the_process_speak(
     assert ", line 10, in make" in err
     assert "ValueError: one" in err
     assert "one 0" not in out
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (
+            "lambda: nn.Linear(2, 2, device='meta'), lambda: torch.zeros(1, 2)",
+            "its parameter weight lies on the device meta:",
+        ),
+        (
+            "lambda: nn.BatchNorm1d(2, affine=False, device='meta'), lambda: torch.zeros(4, 2)",
+            "its buffer running_mean lies",
+        ),
+        ("nn.ReLU, lambda: {'x': torch.zeros(2, device='meta')}", "its argument 1 lies on the device meta:"),
+    ],
+)
+def test_what_has_no_values_is_refused(model: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(f"{DECLARED}m = Declaration('m', {model})\n")
+    [found] = worker_answer(tmp_path)["models"]
+    assert found["failed"].startswith(words)
+
+
+def test_a_head_without_a_model_that_compiles_fails_and_has_evidence(tmp_path: Path) -> None:
+    for side, shape in (("base", "2"), ("head", "3")):
+        (tmp_path / side).mkdir()
+        text = f"m = Declaration('m', lambda: nn.Linear(2, 2), lambda: torch.zeros(1, {shape}))\n"
+        (tmp_path / side / "models.py").write_text(DECLARED + text)
+    out = tmp_path / "out"
+    ran = invoke("models.py", "--head", tmp_path / "head", "--base", tmp_path / "base", "--once", "--out", out)
+    assert isinstance(ran.exception, InputError)
+    assert str(ran.exception).startswith("m does not compile: compiling it raised RuntimeError")
+    judged = CliRunner().invoke(assay, ["gate", "--base", f"{out}/evidence.base", "--head", f"{out}/evidence"])
+    assert judged.exit_code == 1
+    assert "Does not compile on m" in judged.output
+
+
+class GatedRepoError(Exception):
+    """As huggingface_hub names it."""
+
+
+class ConnectError(Exception):
+    """As httpx names it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (GatedRepoError(), "gives the model of this name to approved accounts alone"),
+        (ConnectError(), "the hub cannot be reached"),
+        (ValueError(), "nor does the hub give one"),
+    ],
+)
+def test_a_configuration_that_is_nowhere(error: Exception, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    transformers = pytest.importorskip("transformers")
+
+    def refuse(source: str) -> None:
+        raise OSError(f"We couldn't load {source}. " + 40 * "And so on. ") from error
+
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", refuse)
+    with pytest.raises(InputError) as caught:
+        hugging_face_model("owner/nope")
+    assert str(caught.value).startswith("there is no folder owner/nope with a config.json, ")
+    assert words in str(caught.value)
+    assert str(caught.value).endswith(": check the name, or give the folder of a model.")
+
+
+def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "config.json").write_text('{"model_type": "no-such-model"}')
+    with pytest.raises(InputError) as caught:
+        hugging_face_model(str(tmp_path))
+    assert "its config.json is not one that transformers reads" in str(caught.value)
+    assert str(caught.value).endswith("): mend it.")
+    assert len(str(caught.value)) < 400
