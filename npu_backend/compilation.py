@@ -6,15 +6,16 @@ compiled twice, by two processes; a model whose two results differ has no cost t
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from assay.baselines.content import digest_file
-from assay.baselines.errors import InputError, ServiceError
+from assay.baselines.errors import ServiceError
 from assay.npu_backend.codegen import Program, parse_program
+from assay.npu_backend.declaration import is_name
 from assay.npu_backend.isa import LoadTile, StoreTile
 from assay.npu_backend.machine import Machine, Unit, macs_of
 from assay.npu_backend.process import Told, run
@@ -143,8 +144,12 @@ class Model:
     @property
     def share(self) -> float:
         """Share of all multiply-accumulates that run on the NPU; 1 for a model without any."""
-        whole = self.macs + sum(entry.macs for entry in self.host)
-        return self.macs / whole if whole else 1.0
+        return self.macs / self.all_macs if self.all_macs else 1.0
+
+    @property
+    def all_macs(self) -> int:
+        """Multiply-accumulates on the NPU and on the host."""
+        return self.macs + sum(entry.macs for entry in self.host)
 
     @property
     def utilisation(self) -> dict[Unit, float]:
@@ -192,15 +197,37 @@ def compile_checkout(
     ]
     answers = run(asked, name=side, seconds=request.timeout, told=told)
     first, folder = answers[0], scratch / f"{side}-0"
-    models = []
+    models: list[Model] = []
     for place, entry in enumerate(first["models"]):
-        if not entry.get("failed"):
-            told(f"{side}: simulating {str(entry.get('name'))[:64]}")
-        again = answers[-1]["models"][place] if len(answers[-1]["models"]) > place else {}
-        unstable = difference(entry, again, folder, scratch / f"{side}-{len(answers) - 1}")
-        models.append(model_of(entry, folder, request.machine, unstable))
-        _tell_failure(models[-1], next((e for e in (entry, again) if e.get("failed")), {}), side, told)
+        with _readable():
+            if not is_name(entry["name"]) or entry["name"] in {model.name for model in models}:
+                raise ValueError("a model's name")
+            if not entry.get("failed"):
+                told(f"{side}: simulating {entry['name']}")
+            again = answers[-1]["models"][place] if len(answers[-1]["models"]) > place else {}
+            unstable = difference(entry, again, folder, scratch / f"{side}-{len(answers) - 1}")
+            models.append(model_of(entry, folder, request.machine, unstable))
+            _tell_failure(models[-1], next((e for e in (entry, again) if e.get("failed")), {}), side, told)
     return Checkout(tuple(models), str(first.get("source", ""))[:100])
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Whatever an answer of another form leads to as a `ServiceError`: user code ran in the process that wrote it."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, OSError, OverflowError) as error:
+        raise ServiceError(
+            f"the worker's answer cannot be read ({type(error).__name__}: {str(error)[:100]}): compile again."
+        ) from error
+
+
+def _within(folder: Path, name: str) -> Path:
+    """A file of a folder. Raises `ValueError` for one that lies elsewhere."""
+    place = (folder / name).resolve()
+    if not place.is_relative_to(folder.resolve()):
+        raise ValueError("a program's file")
+    return place
 
 
 def _tell_failure(model: Model, entry: Mapping[str, Any], side: str, told: Told) -> None:
@@ -220,14 +247,14 @@ def difference(first: Mapping[str, Any], second: Mapping[str, Any], here: Path, 
     if len(one) != len(two):
         return f"{len(one)} programs and {len(two)}"
     for place, (a, b) in enumerate(zip(one, two, strict=True), start=1):
-        if digest_file(here / a["file"]) != digest_file(there / b["file"]):
+        if digest_file(_within(here, a["file"])) != digest_file(_within(there, b["file"])):
             return f"program {place} of {len(one)} is not the same"
     return "" if first.get("host") == second.get("host") else "other operators run on the host"
 
 
 def model_of(entry: Mapping[str, Any], folder: Path, machine: Machine, unstable: str = "") -> Model:
     """A model from what a worker wrote of it. Raises `ServiceError` for what is no such thing."""
-    try:
+    with _readable():
         model = Model(
             name=str(entry["name"])[:64],
             dtype=str(entry["dtype"])[:20],
@@ -241,7 +268,7 @@ def model_of(entry: Mapping[str, Any], folder: Path, machine: Machine, unstable:
             return replace(model, failed=str(entry["failed"])[:600])
         programs, costs, owners, layers = [], [], [], dict[tuple[str, str], Layer]()
         for found in entry["programs"]:
-            program = parse_program((folder / found["file"]).read_text(), origin=f"the program of {model.name}")
+            program = parse_program(_within(folder, found["file"]).read_text(), origin=f"the program of {model.name}")
             cost = simulate(program, machine)
             attribute(
                 program, cost, [Layer(str(p), str(o), str(w)) for p, o, w in found["layers"]], found["of"], layers
@@ -263,12 +290,6 @@ def model_of(entry: Mapping[str, Any], folder: Path, machine: Machine, unstable:
             graphs=int(entry["graphs"]),
             warnings=tuple(str(w)[:300] for w in entry["warnings"]),
         )
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, OSError, json.JSONDecodeError) as error:
-        raise ServiceError(
-            f"the worker's answer cannot be read ({type(error).__name__}: {error}): compile again."
-        ) from None
 
 
 def attribute(

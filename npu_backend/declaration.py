@@ -29,6 +29,8 @@ PRECISIONS = ("float16", "w8a8", "w8a16", "w4a8", "w4a16")
 """Names of `precision.POLICIES`, which needs torch."""
 DTYPES = ("float32", "float16", "bfloat16")
 
+MOST_FACTS, MOST_CHARACTERS = 200, 400
+"""Of a configuration: how many facts, and how long the name or the text of one may be."""
 RESERVED = frozenset({"evidence", "evidence.base", "report.html", "summary.json"})
 """What the report's folder holds besides a folder for each model."""
 
@@ -56,7 +58,7 @@ class Declaration:
     """Facts of the model that the report shows, such as its method of quantization."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or _NAME.fullmatch(self.name) is None:
+        if not is_name(self.name):
             raise InputError(
                 f"a model is named {self.name!r}: use up to 64 letters, digits, dots, dashes and underscores."
             )
@@ -71,11 +73,27 @@ class Declaration:
         if self.precision and self.precision not in PRECISIONS:
             known = ", ".join(PRECISIONS)
             raise InputError(f"{self.name}: there is no precision {self.precision!r}: choose from {known}.")
+        if len(self.configuration) > MOST_FACTS:
+            raise InputError(f"{self.name}: there are {len(self.configuration)} facts: give at most {MOST_FACTS}.")
         for flag, value in self.configuration.items():
+            if not isinstance(flag, str) or not 0 < len(flag) <= MOST_CHARACTERS:
+                raise InputError(
+                    f"{self.name}: a fact is named {str(flag)[:40]!r}: use a word of at most {MOST_CHARACTERS} characters."
+                )
             if not isinstance(value, Scalar):
                 raise InputError(
                     f"{self.name}: the fact {flag} is a {type(value).__name__}: facts are numbers, words, true or false."
                 )
+            if (len(value) > MOST_CHARACTERS) if isinstance(value, str) else not -(2.0**63) <= value < 2.0**63:
+                raise InputError(
+                    f"{self.name}: the fact {flag} cannot be kept: give a finite number of 64 bits, or at most {MOST_CHARACTERS}"
+                    " characters."
+                )
+
+
+def is_name(name: object) -> bool:
+    """Whether a model may have this name, which is also that of its folder in the report."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def load(path: Path, *, root: Path | None = None) -> dict[str, Declaration]:
@@ -127,6 +145,7 @@ def one_line(error: BaseException) -> str:
     """An exception on one line, as it is quoted in a message."""
     try:
         message = error.msg if isinstance(error, SyntaxError) else str(error)
+        message = message.partition("\n\nfrom user code:")[0]  # TorchDynamo's, which `line_of` says in short
     except Exception:  # a `__str__` that fails says nothing
         message = ""
     message = " ".join(message.split())[:300]

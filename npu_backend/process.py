@@ -135,15 +135,13 @@ class _Worker:
             raise ServiceError(self._ended())
         try:
             found = json.loads(place.read_text())
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or not ("error" in found or isinstance(found.get("models"), list)):
             raise ServiceError(f"the worker of {self._name} wrote no answer that can be read: compile again.")
         if "error" in found:
             raise InputError(f"{self._name}: {str(found['error'])[:1000]}")
-        if isinstance(found.get("models"), list):
-            found["models"] = [self._with_output(entry) for entry in found["models"]]
-        return found
+        return {**found, "models": [self._with_output(entry) for entry in found["models"]]}
 
     def close(self) -> None:
         """End the process and whatever it started; once is enough."""

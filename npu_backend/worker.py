@@ -347,7 +347,7 @@ def main() -> None:
         threading.Thread(target=_ends_with, args=(progress,), daemon=True).start()
         found: Answer
         try:
-            found = answer(request, lambda line: os.write(progress, f"{line}\n".encode()))
+            found = answer(request, lambda line: os.write(progress, f"{line}\n".encode(errors="replace")))
         except InputError as error:
             _debug(error)
             found = {"error": without_folders(str(error), Path(request["root"]).resolve())[:1000]}

@@ -68,6 +68,10 @@ class Eager(nn.Module):
         except KeyError:
             raise ValueError("what it says")
 
+class Deep(nn.Module):
+    def forward(self, x):
+        return self.forward(x)
+
 class Nameless(Exception):
     def __str__(self):
         raise RuntimeError
@@ -90,16 +94,17 @@ def fails(x):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("lambda: 1 / 0, x", "making the model raised ZeroDivisionError: division by zero (models.py:34)"),
+        ("lambda: 1 / 0, x", "making the model raised ZeroDivisionError: division by zero (models.py:38)"),
         ("nn.ReLU, lambda: shape()", "making the inputs raised ValueError: no shape (helper.py:5)"),
-        ("refuse, x", "making the model raised Nameless (models.py:32)"),
-        ("lambda: sys.exit(0), x", "making the model called sys.exit(0) (models.py:34)"),
-        ("lambda: sys.exit(), x", "making the model called sys.exit() (models.py:34)"),
-        ("lambda: open('/nowhere/' + os.getcwd()), x", "(models.py:34)"),
+        ("refuse, x", "making the model raised Nameless (models.py:36)"),
+        ("lambda: sys.exit(0), x", "making the model called sys.exit(0) (models.py:38)"),
+        ("lambda: sys.exit(), x", "making the model called sys.exit() (models.py:38)"),
+        ("lambda: open('/nowhere/' + os.getcwd()), x", "(models.py:38)"),
         ("Nothing, x", "compiling it raised AttributeError: 'Tensor' object has no attribute 'nothing' (models.py:10)"),
         ("Helped, x", "got [2, 3] X [5, 5]. (helper.py:8)"),
         ("Leaves, x", "compiling it called sys.exit('gone') (models.py:18)"),
         ("Eager, x", "compiling it raised ValueError: what it says (models.py:25)"),
+        ("Deep, x", "compiling it raised RecursionError: maximum recursion depth exceeded (models.py:29)"),
     ],
 )
 def test_a_failure_has_a_file_and_a_line(model: str, words: str, tmp_path: Path) -> None:

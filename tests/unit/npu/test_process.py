@@ -10,6 +10,9 @@ import pytest
 from tests.unit.npu.compiling import alive, invoke
 
 from assay.baselines.errors import ServiceError
+from assay.npu_backend import compilation
+from assay.npu_backend.compilation import Request
+from assay.npu_backend.machine import SPEC
 from assay.npu_backend.process import run
 
 ENDS = "print('noise'); print('last words', flush=True); raise SystemExit(3)"
@@ -33,7 +36,8 @@ from pathlib import Path
 out = Path(json.loads(Path(sys.argv[1]).read_text())["out"])
 os.write(int(sys.argv[2]), b"one\\ntwo\\n")
 print("noise on standard output")
-out.joinpath("result.json").write_text(json.dumps({k: os.environ.get(k) for k in ("PYTHONHASHSEED", "ASSAY_NPU_CACHE")}) if TEXT is None else TEXT)
+seen = {k: os.environ.get(k) for k in ("PYTHONHASHSEED", "ASSAY_NPU_CACHE")}
+out.joinpath("result.json").write_text(json.dumps({**seen, "models": []}) if TEXT is None else TEXT)
 """
 
 
@@ -46,10 +50,10 @@ def ask(folder: Path, program: str, *, processes: int = 1, seconds: float = 30.0
 def test_processes_hash_differently_and_share_no_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_NPU_CACHE", "/plans")
     found, told = ask(tmp_path, ANSWERS.replace("TEXT", "None"), processes=2)
-    assert found == [{"PYTHONHASHSEED": seed, "ASSAY_NPU_CACHE": ""} for seed in ("0", "1")]
+    assert found == [{"PYTHONHASHSEED": seed, "ASSAY_NPU_CACHE": "", "models": []} for seed in ("0", "1")]
     assert told == ["head: one", "head: two"]
     alone, _ = ask(tmp_path, ANSWERS.replace("TEXT", "None"))
-    assert alone == [{"PYTHONHASHSEED": "0", "ASSAY_NPU_CACHE": "/plans"}]
+    assert alone == [{"PYTHONHASHSEED": "0", "ASSAY_NPU_CACHE": "/plans", "models": []}]
 
 
 @pytest.mark.parametrize(
@@ -65,8 +69,11 @@ def test_processes_hash_differently_and_share_no_plans(tmp_path: Path, monkeypat
         (TELLS + "os.kill(os.getpid(), 11)", "SIGSEGV while compiling big (1 of 2) (it last wrote: a word;"),
         (ANSWERS.replace("TEXT", "'[1]'"), "wrote no answer that can be read"),
         (ANSWERS.replace("TEXT", "'{'"), "wrote no answer that can be read"),
+        (ANSWERS.replace("TEXT", "'[' * 100_000"), "wrote no answer that can be read"),
+        (ANSWERS.replace("TEXT", "'{}'"), "wrote no answer that can be read"),
+        (ANSWERS.replace("TEXT", "json.dumps({'models': 3})"), "wrote no answer that can be read"),
     ],
-    ids=["ends", "says nothing", "exits", "killed", "crashes", "a list", "no JSON"],
+    ids=["ends", "says nothing", "exits", "killed", "crashes", "a list", "no JSON", "deep", "empty", "no models"],
 )
 def test_a_process_without_an_answer(program: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(ServiceError) as caught:
@@ -88,9 +95,9 @@ def test_what_a_process_wrote_is_told_before_its_end(tmp_path: Path) -> None:
 
 
 def test_a_process_that_leaves_children_behind_is_not_waited_for(tmp_path: Path) -> None:
-    forks = "import os, sys, time\nif os.fork() == 0: time.sleep(600)\n" + ANSWERS.replace("TEXT", "'{}'")
+    forks = "import os, sys, time\nif os.fork() == 0: time.sleep(600)\n" + ANSWERS.replace("TEXT", "'{\"models\": []}'")
     started = time.monotonic()
-    assert ask(tmp_path, forks)[0] == [{}]
+    assert ask(tmp_path, forks)[0] == [{"models": []}]
     assert time.monotonic() - started < 20
 
 
@@ -115,3 +122,35 @@ def test_a_process_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> N
     while alive(child) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(child)
+
+
+MODEL = {"name": "m", "dtype": "float32", "precision": "", "training": False, "configuration": {}, "seconds": 1.0}
+MODEL |= {"graphs": 1, "warnings": [], "inputs": "", "host": [], "programs": []}
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        [3],
+        [{}],
+        [{**MODEL, "name": "../../elsewhere"}],
+        [{**MODEL, "name": 3}],
+        [MODEL, MODEL],
+        [{**MODEL, "programs": [{}]}],
+        [{**MODEL, "programs": 3}],
+        [{**MODEL, "programs": [{"file": "../secret", "layers": [], "of": []}]}],
+        [{**MODEL, "programs": [{"file": "/etc/passwd", "layers": [], "of": []}]}],
+        [{**MODEL, "host": [3]}],
+        [{**MODEL, "seconds": "long"}],
+    ],
+)
+@pytest.mark.parametrize("twice", [True, False])
+def test_an_answer_of_another_form_is_refused(
+    models: list[Any], twice: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("{}")
+    (tmp_path / "head-0").mkdir()
+    (tmp_path / "head-1").mkdir()
+    monkeypatch.setattr(compilation, "run", lambda asked, **_: [{"models": models} for _ in asked])
+    with pytest.raises(ServiceError, match="the worker's answer cannot be read"):
+        compilation.compile_checkout(Request(None, SPEC, twice=twice), tmp_path, tmp_path, side="head")
