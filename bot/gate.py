@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from assay.baselines.audit import advise
 from assay.baselines.compare import compare
 from assay.baselines.compare.protocol import ProtocolMismatchError
-from assay.baselines.compare.verdict import Overall
+from assay.baselines.compare.verdict import Finding, Overall
 from assay.baselines.config import Configuration
 from assay.baselines.record import Record
 from assay.bot.audits.recorded import tallies_at
@@ -21,6 +22,7 @@ from assay.bot.standing import standing
 from assay.bot.text import shown, signed, unmarked
 
 STYLES = {"regressed": "red", "improved": "green", "inconclusive": "yellow"}
+_WORDS = ("task", "model", "count", "verdict")
 EXACT = frozenset({"count", "fallback", "budget", "compiles", "unstable"})
 """Scales that are counted exactly: no interval, no p; several of them for each task, so that the metric is shown too."""
 
@@ -76,6 +78,7 @@ def print_table(result: Result) -> None:
     from rich.console import Console, Group
     from rich.measure import Measurement
     from rich.table import Table
+    from rich.text import Text
 
     class Output(Console):
         def on_broken_pipe(self) -> None:
@@ -91,46 +94,14 @@ def print_table(result: Result) -> None:
         console.print(shown(result.reason, 2000), markup=False)
         return
     section = section_for(result.kind)
+    findings = result.comparison.findings
+    exact = bool(findings) and all(f.scale in EXACT for f in findings)
+    names, rows = _counted(findings) if exact else _tested(findings, section.change_header(findings))
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in (
-        "task",
-        "n",
-        "base",
-        "head",
-        f"{section.change_header(result.comparison.findings)} (95% interval)",
-        "broke/fixed",
-        "p",
-        "verdict",
-    ):
-        table.add_column(name, justify="left" if name in ("task", "verdict") else "right", no_wrap=name != "verdict")
-    from rich.text import Text
-
-    for f in result.comparison.findings:
-        percent, digits = ("%", 2) if f.scale in ("loglik", "speed", "count") else ("", 1)
-        unit = " µs" if f.scale == "speed" else ""
-        change, low, high = (signed(100 * value, digits) for value in (f.change, f.low, f.high))
-        name = (
-            "all pooled" if f.pooled else shown(f.name if f.scale in EXACT else f.task, 90 if f.scale in EXACT else 50)
-        )
-        if f.scale in EXACT:
-            words = Text(section.verdict_words(f), style=STYLES.get(f.state.value, ""))
-            moved = f"{change}%" if f.scale == "count" else "–"
-            table.add_row(Text(name), "–", _exact(f.base), _exact(f.head), moved, "–", "–", words)
-            continue
-        counted = f.scale not in ("contract", "refused")  # what holds or fails has no change, no interval and no p
-        table.add_row(
-            Text(name if f.group == "all" or not f.pooled else f"{shown(f.group, 30)}: {name}"),
-            f"{f.n:,}" if counted else "–",
-            f"{f.base:.{digits if percent else 3}f}{unit}" if counted else "–",
-            f"{f.head:.{digits if percent else 3}f}{unit}" if counted else "–",
-            f"{change}{percent} ({low}, {high})" if counted else "–",
-            f"{f.broke}/{f.fixed}" if f.broke is not None else "–",
-            f"{f.p:.2g}" if counted else "–",
-            Text(
-                section.verdict_words(f),
-                style=STYLES.get(f.state.value, ""),
-            ),
-        )
+    for name in (*names, "verdict"):
+        table.add_column(name, justify="left" if name in _WORDS else "right", no_wrap=name != "verdict")
+    for f, row in zip(findings, rows, strict=True):
+        table.add_row(Text(row[0]), *row[1:], Text(section.verdict_words(f), style=STYLES.get(f.state.value, "")))
     for column in table.columns:
         column.min_width = 24 if not column.no_wrap else Measurement.get(console, wide, Group(*column.cells)).maximum
         column.min_width = max(column.min_width, len(str(column.header)))
@@ -141,6 +112,54 @@ def print_table(result: Result) -> None:
         console.print(shown(unmarked(remark), 400), markup=False)
     for warning in result.comparison.warnings:
         console.print(f"note: {shown(warning)}", style="yellow", markup=False)
+
+
+def _tested(findings: Sequence[Finding], header: str) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of what was tested: an interval and a p for each task."""
+    names = ["task", "n", "base", "head", f"{header} (95% interval)", "broke/fixed", "p"]
+    rows = []
+    for f in findings:
+        if f.scale in EXACT:
+            rows.append([shown(f.name, 90), "–", _exact(f.base), _exact(f.head), _moved(f), "–", "–"])
+            continue
+        percent, digits = ("%", 2) if f.scale in ("loglik", "speed") else ("", 1)
+        unit = " µs" if f.scale == "speed" else ""
+        change, low, high = (signed(100 * value, digits) for value in (f.change, f.low, f.high))
+        name = "all pooled" if f.pooled else shown(f.task, 50)
+        name = name if f.group == "all" or not f.pooled else f"{shown(f.group, 30)}: {name}"
+        if f.scale in ("contract", "refused"):  # what holds or fails has no change, no interval and no p
+            rows.append([name, *["–"] * (len(names) - 1)])
+            continue
+        places = digits if percent else 3
+        rows.append(
+            [
+                name,
+                f"{f.n:,}",
+                f"{f.base:.{places}f}{unit}",
+                f"{f.head:.{places}f}{unit}",
+                f"{change}{percent} ({low}, {high})",
+                f"{f.broke}/{f.fixed}" if f.broke is not None else "–",
+                f"{f.p:.2g}",
+            ]
+        )
+    return names, rows
+
+
+def _counted(findings: Sequence[Finding]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of what was counted: nothing is estimated, so that there is a limit in place of an interval."""
+    rows = []
+    for f in findings:
+        limit = "–"
+        if f.scale == "count":
+            limit = f"+{100 * f.threshold:g}%"
+        elif f.scale == "budget" and f.floor is not None:
+            limit = f"{'≥' if f.metric == 'min-share' else '≤'} {_exact(f.floor)}"
+        rows.append([shown(f.task, 50), shown(f.metric, 60), _exact(f.base), _exact(f.head), _moved(f), limit])
+    return ["model", "count", "base", "head", "change", "limit"], rows
+
+
+def _moved(f: Finding) -> str:
+    return f"{signed(100 * f.change, 2)}%" if f.scale == "count" else "–"
 
 
 def _exact(value: float) -> str:

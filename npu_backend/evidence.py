@@ -165,10 +165,11 @@ def _metrics(model: Model, request: Request) -> dict[str, Metric]:
         f"{WRITTEN}{name}": _cost(model.written_bytes, "B"),
         f"{VTCM}{name}": _cost(model.vtcm_peak, "B"),
         f"{MACS}{name}": _cost(model.macs, "MAC"),
-        f"{SHARE}{name}": Metric(value=model.share, unit="proportion"),
         f"{HOST}{name}": _cost(len(model.host), "operators"),
         f"programs/{name}": _cost(len(model.programs), "programs"),
     }
+    if model.all_macs:  # of no products there is no share
+        found[f"{SHARE}{name}"] = Metric(value=model.share, unit="proportion")
     latency = milliseconds(request.machine, model.cycles)
     if latency is not None:
         found[f"{LATENCY}{name}"] = _cost(latency, "ms")

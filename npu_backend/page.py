@@ -97,7 +97,7 @@ def _numbers(model: Model, machine: Machine, base: Model | None) -> str:
             row = [name, shown(count(base)), shown(now), _change(count(base), now)]
         rows.append(row)
     plain: list[tuple[str, Callable[[Model], str]]] = [
-        ("share of all multiply-accumulates", lambda m: f"{m.share:.2%}"),
+        ("share of all multiply-accumulates", lambda m: f"{m.share:.2%}" if m.all_macs else "there are none"),
         ("bottleneck", lambda m: m.bottleneck.value),
         ("programs", lambda m: f"{len(m.programs)}"),
         ("arguments", lambda m: f"{m.inputs} ({m.format})"),

@@ -147,7 +147,7 @@ def _summary(model: Model, machine: Machine) -> dict[str, Any]:
         "dram_written_bytes": model.written_bytes,
         "vtcm_peak_bytes": model.vtcm_peak,
         "macs": model.macs,
-        "npu_share": model.share,
+        "npu_share": model.share if model.all_macs else None,
         "utilisation": {unit.value: share for unit, share in model.utilisation.items()},
         "bottleneck": model.bottleneck.value,
         "programs": len(model.programs),

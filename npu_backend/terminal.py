@@ -58,7 +58,7 @@ def _print(console: Console, model: Model, base: Model | None, machine: Machine)
         f"VTCM peak {binary_size(model.vtcm_peak)} of {binary_size(machine.vtcm_bytes)}{_change(there, model, 'vtcm_peak')}",
         f"busy: {', '.join(f'{u.value} {s:.0%}' for u, s in model.utilisation.items())}; "
         f"the bottleneck is {model.bottleneck.value}",
-        f"{model.macs:,} multiply-accumulates on the NPU, {model.share:.2%} of all; "
+        f"{model.macs:,} multiply-accumulates on the NPU{f', {model.share:.2%} of all' if model.all_macs else ''}; "
         f"{len(model.programs)} program{'' if len(model.programs) == 1 else 's'}",
     ]
     for line in lines:

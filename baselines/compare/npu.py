@@ -281,17 +281,23 @@ def _unjudged(mine: Sequence[str], head: Evidence, policy: Policy) -> list[str]:
         for pattern in policy.npu.models
         if not any(matches(name, [pattern]) for name in mine)
     ]
+    compiled = [name for name in mine if CYCLES + name in head.metrics]
     timeless = [
         name
-        for name in mine
-        if model_limits(policy, name).max_latency_ms is not None
-        and CYCLES + name in head.metrics
-        and LATENCY + name not in head.metrics
+        for name in compiled
+        if model_limits(policy, name).max_latency_ms is not None and LATENCY + name not in head.metrics
     ]
     if timeless:
         found.append(
             f"max-latency-ms of {_some(timeless)} was not judged: this machine has no clock (compile for one that has, such as htp_v75)"
         )
+    empty = [
+        name
+        for name in compiled
+        if model_limits(policy, name).min_share is not None and SHARE + name not in head.metrics
+    ]
+    if empty:
+        found.append(f"min-share of {_some(empty)} was not judged: the model has no multiply-accumulates")
     return found
 
 

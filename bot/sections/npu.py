@@ -12,6 +12,7 @@ from assay.baselines.compare.verdict import Comparison, Finding, PartChange, Sta
 from assay.baselines.evidence import Evidence
 from assay.baselines.kernel import LEASE
 from assay.baselines.npu import CYCLES, FAILED, HOST_ROW, LATENCY, SHARE, VTCM
+from assay.baselines.sizes import binary_size
 from assay.bot import text
 from assay.bot.npu_words import budget_line, headline, verdict_words
 from assay.bot.sections import Result, Room
@@ -20,9 +21,10 @@ from assay.bot.templates import template
 __all__ = ["change_header", "headline", "remarks", "render", "verdict_words"]
 
 MARK = {State.REGRESSED: "✗", State.IMPROVED: "✓", State.EQUIVALENT: "✓", State.INCONCLUSIVE: "?"}
+MOST_ACCEPTS = 6
+"""Findings that the comment says how to accept."""
 ORDER = (State.REGRESSED, State.INCONCLUSIVE, State.IMPROVED, State.EQUIVALENT)
 _PLAIN_YAML = re.compile(r"[A-Za-z_][\w./-]*", re.ASCII)
-_MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def render(result: Result, room: Room) -> str:
     models = sorted(known, key=lambda m: ORDER.index(_worst(by_model.get(m, ()))))
     layers = [p for p in comparison.parts if p.kind != HOST_ROW]
     hidden = comparison.parts_changed - len(comparison.parts)
-    blocking = next((f for f in comparison.findings if f.blocks), None)
+    blocking = [f for f in comparison.findings if f.blocks]
     lines = _lines(result, comparison)
     shown = layers[: min(room.folded, 60)]
     return template("npu.md.j2").render(
@@ -74,8 +76,8 @@ def render(result: Result, room: Room) -> str:
         parts=[_part(p, several=len(known) > 1) for p in shown],
         parts_changed=len(layers) + hidden,
         warnings=comparison.warnings[: max(room.environment, 1)],
-        accept_as=_accept_as(blocking),
-        accept_name=blocking.name if blocking is not None else "",
+        accept=[(f.name, _accept_as(f)) for f in blocking[:MOST_ACCEPTS]],
+        accept_left_out=max(0, len(blocking) - MOST_ACCEPTS),
         how=_how(result, room),
         tests=_tests(result),
         two_sided=[],
@@ -149,7 +151,7 @@ def _row(model: str, findings: Sequence[Finding], result: Result) -> Row:
         model=text.plain(model, 60),
         cycles=cell(*counted(CYCLES)) + (f"<br>{latency}" if latency != "–" else ""),
         dram=cell(dram_of(head, model), dram_of(there, model) if there is not None else None, "bytes"),
-        vtcm=cell(*counted(VTCM), form="mebibytes"),
+        vtcm=cell(*counted(VTCM), form="bytes"),
         share=cell(*counted(SHARE), form="share"),
         verdict=f"{mark} {words}",
     )
@@ -158,9 +160,7 @@ def _row(model: str, findings: Sequence[Finding], result: Result) -> Row:
 def _shown(value: float, form: str) -> str:
     match form:
         case "bytes":
-            return text.size(value)
-        case "mebibytes":
-            return f"{value / _MEBIBYTE:.3g} MiB"
+            return binary_size(value)
         case "share":
             return f"{100 * value:.2f}%".replace("100.00%", "100%" if value == 1 else "99.99%")
         case "ms":
@@ -185,7 +185,7 @@ def _part(part: PartChange, *, several: bool) -> Part:
     after = "–" if part.head is None else f"{part.head:,.0f}"
     change = "new" if part.base is None else "gone" if part.head is None else _percent(relative(part.base, part.head))
     then, now = part.base_bytes, part.head_bytes
-    sizes = [text.size(value) for value in (then, now) if value is not None]
+    sizes = [binary_size(value) for value in (then, now) if value is not None]
     return Part(
         name=f"{text.plain(part.task, 40)}: {name}" if several else name,
         base=before,
@@ -277,10 +277,8 @@ def _moved(f: Finding) -> str:
     return f"{name} takes {f.head:,.0f} {what} instead of {f.base:,.0f} ({_percent(f.change)})."
 
 
-def _accept_as(f: Finding | None) -> str:
+def _accept_as(f: Finding) -> str:
     """The entry of `gate.accepted` that would cover a finding, as YAML in one line."""
-    if f is None:
-        return ""
     task, metric = (
         part if _PLAIN_YAML.fullmatch(part) else json.dumps(part[:200], ensure_ascii=False)
         for part in (f.task, f.metric)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -283,3 +284,13 @@ def test_mistakes_in_the_policy_are_named(text: str, words: str) -> None:
         parse_configuration(f"gate:\n  npu: {{{text}}}\n".encode())
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_least_share_of_no_products_is_not_kept_but_named() -> None:
+    """A model that only reshapes has no multiply-accumulates, and so no share of them."""
+    made = one(100)
+    metrics = {name: metric for name, metric in made.evidence.metrics.items() if not name.startswith("npu-share/")}
+    bare = replace(made, evidence=made.evidence.model_copy(update={"metrics": metrics}))
+    found = judged(bare, one(100, side="base"), {"min-share": 0.99})
+    assert states(found) == {"m/cycles": State.EQUIVALENT}
+    assert found.warnings == ["min-share of m was not judged: the model has no multiply-accumulates"]

@@ -126,3 +126,9 @@ def test_steps_are_round(whole: int, step: int) -> None:
 )
 def test_ticks_are_short(count: int, step: int, shown: str) -> None:
     assert short(count, step) == shown
+
+
+def test_of_no_products_there_is_no_share() -> None:
+    found = summary([model(8)], SPEC)
+    assert (found["models"][0]["macs"], found["models"][0]["npu_share"]) == (0, None)
+    assert cells(page([model(8)], SPEC), "share of all multiply-accumulates")[1] == "there are none"
