@@ -246,5 +246,5 @@ def test_a_folder_without_a_configuration(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no config\.json"):
         catalogue.hugging_face_model(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(InputError, match="there is no configuration at"):
+    with pytest.raises(InputError, match="is not one that transformers reads"):
         catalogue.hugging_face_model(str(tmp_path))
