@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from assay.kernels.bench.ceilings import SLACK
+from assay.kernels.bench.ceilings import SLACK, Roofline
 
 UNTOLD_SECONDS = 300e-6
 """By how much one arm's untold time (the coordinator's less the worker's) may exceed the other's at least."""
@@ -15,6 +15,8 @@ UNTOLD_SHARE = 0.05
 LATE_SECONDS = 100e-6
 LATE_SHARE = 0.05
 """Waiting for the whole device after the timed stream costs some microseconds, and now and then more."""
+PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds between measurements of ceilings that accuse: the load of others comes and goes."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,27 @@ def check_roofline(seconds: Sequence[float], floor: float, kind: str) -> Fault |
     if middle * SLACK[kind] < floor:
         return Fault("roofline", f"{1e6 * middle:.3g} us a launch where the ceilings allow {1e6 * floor:.3g} us")
     return None
+
+
+def doubted(
+    check: Callable[[Roofline], Fault | None],
+    roofline: Roofline,
+    again: Callable[[], Roofline],
+    pause: Callable[[float], None],
+) -> tuple[Fault | None, Roofline]:
+    """What `check` finds, and under which ceilings.
+
+    A ceiling that was measured while something else ran is too low, and would accuse a kernel that is honest: before an
+    accusation stands, the ceilings are measured `again`, after longer and longer pauses, until one acquits or `PAUSES` are over.
+    """
+    fault = check(roofline)
+    for seconds in PAUSES:
+        if fault is None:
+            break
+        pause(seconds)
+        roofline = again()
+        fault = check(roofline)
+    return fault, roofline
 
 
 def check_late(late: Sequence[float], block: float) -> Fault | None:

@@ -31,21 +31,22 @@ class Roofline:
 
 
 class Ceilings:
-    """Measured once for each footprint and dtype, and kept."""
+    """The best that was measured for each footprint and dtype: whatever else ran can only have made it less."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._bandwidth: dict[int, float] = {}
         self._operations: dict[str, float | None] = {}
 
-    def roofline(self, set_bytes: int, launches: int, dtype: str) -> Roofline:
-        """Ceilings for a case that moves `launches` sets of `set_bytes` in turn."""
+    def roofline(self, set_bytes: int, launches: int, dtype: str, *, again: bool = False) -> Roofline:
+        """Ceilings for a case that moves `launches` sets of `set_bytes` in turn; measured `again` although they are known."""
         # On a GPU the sets lie beyond the cache, or are so small that their launch takes longer than their bytes.
         half = _LARGEST if self._device.type == "cuda" else max(4096, min(set_bytes * launches // 2, _LARGEST))
-        if half not in self._bandwidth:
-            self._bandwidth[half] = self._copy(half)
-        if dtype not in self._operations:
-            self._operations[dtype] = self._product(dtype)
+        if again or half not in self._bandwidth:
+            self._bandwidth[half] = max(self._copy(half), self._bandwidth.get(half, 0.0))
+        if again or dtype not in self._operations:
+            made, known = self._product(dtype), self._operations.get(dtype)
+            self._operations[dtype] = max((found for found in (made, known) if found is not None), default=None)
         return Roofline(self._bandwidth[half], self._operations[dtype])
 
     def _copy(self, size: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ import torch
 
 from assay.kernels.bench.answers import checkout_of, contract_of
 from assay.kernels.bench.arm import START_SECONDS, Arm, RefusedTimeError
-from assay.kernels.bench.audit import Fault, check_clock, check_late, check_pair, check_roofline
+from assay.kernels.bench.audit import Fault, check_clock, check_late, check_pair, check_roofline, doubted
 from assay.kernels.bench.ceilings import Ceilings
 from assay.kernels.bench.clocks import Clocks
 from assay.kernels.bench.order import BASE, CONTROL, HEAD, turns
@@ -119,20 +120,30 @@ class _Session:
 
     def audit(self, lease: Lease) -> None:
         """Whether the times of the whole lease can be true."""
-        kind = self._plan.device.partition(":")[0]
         for timed in lease.timed.values():
             if timed.roofline is None or timed.faults:
                 continue
             model = lease.checkouts[HEAD].described[timed.kernel]["cases"][timed.case]
-            floor = timed.roofline.floor(float(model["bytes"]), float(model["flops"]))
             for name in timed.arms:
                 seconds = timed.seconds(name)
                 fault = check_late(timed.late[name], statistics.median(seconds) * timed.launches)
-                fault = fault or check_roofline(seconds, floor, kind)
+                fault = fault or self._check_roofline(timed, model, seconds)
                 if fault is None and name == HEAD:
                     fault = check_pair(timed.rows, HEAD, BASE if BASE in timed.arms else CONTROL)
                 if fault is not None:
                     timed.faults[name] = fault
+
+    def _check_roofline(self, timed: Timed, model: Mapping[str, Any], seconds: Sequence[float]) -> Fault | None:
+        moved, flops = float(model["bytes"]), float(model["flops"])
+        kind = self._plan.device.partition(":")[0]
+        assert timed.roofline is not None
+        fault, timed.roofline = doubted(
+            lambda roofline: check_roofline(seconds, roofline.floor(moved, flops), kind),
+            timed.roofline,
+            lambda: self._ceilings.roofline(timed.set_bytes, timed.launches, model["dtype"], again=True),
+            time.sleep,
+        )
+        return fault
 
     def _load(self, arm: Arm) -> Checkout:
         self._told(f"{arm.name}: importing {self._plan.file}")

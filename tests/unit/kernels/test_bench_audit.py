@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from assay.baselines.errors import InputError
 from assay.kernels import contract
-from assay.kernels.bench.audit import check_clock, check_late, check_pair, check_roofline
+from assay.kernels.bench.audit import PAUSES, check_clock, check_late, check_pair, check_roofline, doubted
 from assay.kernels.bench.ceilings import Ceilings, Roofline
 from assay.kernels.bench.clocks import UNKNOWN, Clocks
 from assay.kernels.bench.integrity import changed, fingerprint
@@ -69,6 +70,53 @@ def test_faster_than_the_roofline() -> None:
     assert fault is not None
     assert fault.code == "roofline"
     assert Roofline(1e12, None).floor(1e6, 1e9) == pytest.approx(1e-6)
+
+
+def rooflines(*bandwidths: float) -> Callable[[], Roofline]:
+    """Ceilings as they are measured one after the other; the best so far counts, and the last one stays."""
+    best = [Roofline(max(bandwidths[: place + 1]), None) for place in range(len(bandwidths))]
+    return lambda: best.pop(0) if len(best) > 1 else best[0]
+
+
+def accused(measured: Callable[[], Roofline], seconds: float) -> tuple[bool, float, list[float]]:
+    """Whether a launch of 1 MB in `seconds` is accused, the bandwidth that decided, and the pauses that were made."""
+    pauses: list[float] = []
+    fault, roofline = doubted(
+        lambda r: check_roofline([seconds] * 3, r.floor(1e6, 0.0), "cuda"), measured(), measured, pauses.append
+    )
+    return fault is not None, roofline.bandwidth, pauses
+
+
+def test_a_ceiling_that_was_measured_under_load_accuses_nobody() -> None:
+    honest = 1e-6  # as fast as 1e12 B/s allow
+    assert accused(rooflines(1e12), honest) == (False, 1e12, [])
+    assert accused(rooflines(2e11, 2e11, 1e12), honest) == (False, 1e12, list(PAUSES[:2]))
+    assert accused(rooflines(2e11, 1e11, 3e11, 9e11), honest) == (False, 9e11, list(PAUSES[:3]))
+
+
+def test_a_cheat_stays_accused_however_often_the_ceiling_is_measured() -> None:
+    assert accused(rooflines(1e12), 1e-7) == (True, 1e12, list(PAUSES))
+    assert accused(rooflines(2e11, 1e12, 5e11), 1e-7) == (True, 1e12, list(PAUSES))
+    assert sum(PAUSES) < 5
+
+
+def test_the_best_measurement_of_a_ceiling_is_kept() -> None:
+    class Planted(Ceilings):
+        copies, products = [2e9, 1e9, 5e9, 3e9], [None, 4e9, 2e9, 8e9]
+
+        def _copy(self, size: int) -> float:
+            return self.copies.pop(0)
+
+        def _product(self, dtype: str) -> float | None:
+            return self.products.pop(0)
+
+    ceilings = Planted(torch.device("cpu"))
+    case = (1 << 20, 2, "float32")
+    assert ceilings.roofline(*case) == Roofline(2e9, None)
+    assert ceilings.roofline(*case) == Roofline(2e9, None)  # nothing is measured again unless it is asked for
+    assert ceilings.roofline(*case, again=True) == Roofline(2e9, 4e9)
+    assert ceilings.roofline(*case, again=True) == Roofline(5e9, 4e9)
+    assert ceilings.roofline(*case, again=True) == Roofline(5e9, 8e9)
 
 
 def test_work_on_another_stream() -> None:
