@@ -242,7 +242,10 @@ def _tell_failure(model: Model, entry: Mapping[str, Any], side: str, told: Told)
 def difference(first: Mapping[str, Any], second: Mapping[str, Any], here: Path, there: Path) -> str:
     """How two compilations of one model differ, in a phrase; empty when every program is the same to the last byte."""
     if first.get("failed") or second.get("failed"):
-        return "" if bool(first.get("failed")) == bool(second.get("failed")) else "it compiled once and failed once"
+        if first.get("failed") and second.get("failed"):
+            return ""
+        why = str(first.get("failed") or second.get("failed"))
+        return f"it compiled once and failed once: {why[:200]}"
     one, two = first.get("programs", ()), second.get("programs", ())
     if len(one) != len(two):
         return f"{len(one)} programs and {len(two)}"

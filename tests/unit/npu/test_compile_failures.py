@@ -271,3 +271,20 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path) -> None:
     assert "its config.json is not one that transformers reads" in str(caught.value)
     assert str(caught.value).endswith("): mend it.")
     assert len(str(caught.value)) < 400
+
+
+def test_a_model_that_fails_in_one_of_two_processes_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = """
+def make():
+    if os.environ["PYTHONHASHSEED"] == "1":
+        print("the second speaks")
+        raise ValueError("it is the second")
+    return nn.ReLU()
+m = Declaration("m", make, lambda: torch.zeros(3))
+"""
+    (tmp_path / "models.py").write_text(DECLARED + text)
+    ran = invoke("models.py")
+    assert ran.exit_code == 0
+    assert "failed once: making the model raised ValueError: it is the second (models.py:8)" in ran.stdout
+    assert "head:   the second speaks" in ran.stderr
