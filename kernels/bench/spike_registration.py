@@ -15,6 +15,7 @@ from assay.baselines.errors import InputError
 from assay.kernels.bench.spike_guards import Guards
 from assay.kernels.contract import outputs_of
 from assay.kernels.declaration import Declaration, one_line
+from assay.kernels.operators.checks import in_forward_mode
 
 KERNEL, FALLBACK = "kernel", "fallback"
 _TYPES: tuple[tuple[type, str], ...] = (
@@ -80,6 +81,10 @@ def registered(declaration: Declaration, guards: Guards, values: Mapping[str, An
     library = library(namespace, "DEF")
 
     def run(*arguments: Any) -> Any:
+        if in_forward_mode():
+            raise RuntimeError(
+                f"{declaration.name} has no forward-mode derivative: call it outside torch.func.jvp and dual levels."
+            )
         given = dict(zip(found.names, arguments, strict=True))
         reason = guards.reason(given)
         found.log[FALLBACK if reason else KERNEL, reason] += 1

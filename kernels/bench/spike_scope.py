@@ -29,6 +29,10 @@ HARNESS = "assay bench --operator 1"
 
 _EXCLUDED = (
     ("gradients", "the operator is for inference, and refuses a gradient: a derivative needs a contract of its own"),
+    (
+        "forward mode",
+        "the operator refuses torch.func.jvp and dual levels, where its tangents would be dropped without a word",
+    ),
     ("vmap", "no batching rule: vmap falls back to one call for each element or refuses"),
     ("other devices", "the fallback serves them; the kernel was tried on one"),
     (

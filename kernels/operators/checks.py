@@ -6,13 +6,18 @@ import torch
 from torch.autograd import forward_ad
 
 
+def in_forward_mode() -> bool:
+    """Whether a call is made in a forward-mode level, whose tangents a registration drops without a word."""
+    return bool(getattr(forward_ad, "_current_level", -1) >= 0)
+
+
 def check_softmax(x: torch.Tensor) -> None:
     """Raises `ValueError` unless x is floating and has a last dimension, and `RuntimeError` in forward mode.
 
     The registration drops tangents without a word, and under `torch.func.jvp` they cannot be seen from here: any call in
     a forward-mode level is refused, so that no derivative is silently zero.
     """
-    if getattr(forward_ad, "_current_level", -1) >= 0:
+    if in_forward_mode():
         raise RuntimeError(
             "assay's operators have no forward-mode derivative: use torch.nn.functional within torch.func.jvp or a dual level."
         )

@@ -189,6 +189,19 @@ def test_a_gradient_is_refused_in_words() -> None:
             result.sum().backward()
 
 
+def test_forward_mode_is_refused_in_words() -> None:
+    """A registration without a rule would give a result without its tangent: a derivative that is silently zero."""
+    declaration = declared()
+    values = draw(declaration, declaration.parameters("c64"), 1, CPU)
+    with registered(declaration, Guards.of(layouts_of(declaration, CPU), "cpu"), values) as made:
+        x = values["x"]
+        with pytest.raises(RuntimeError, match="no forward-mode derivative"):
+            torch.func.jvp(lambda x: made.call(x=x), (x,), (x,))
+        with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match="no forward-mode derivative"):
+            made.call(x=torch.autograd.forward_ad.make_dual(x, x))
+        assert made.call(x=x) is not None
+
+
 def test_the_namespace_is_gone_afterwards() -> None:
     declaration = declared()
     values = draw(declaration, declaration.parameters("c64"), 1, CPU)
