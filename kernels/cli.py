@@ -94,7 +94,13 @@ Exit codes: 0 measured (assay gate judges what), 2 bad input, 3 a worker ended o
     show_default=True,
     help="Rounds of fresh processes over which the blocks are spread; a verdict holds in each of them.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of inputs, order and checks.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, (1 << 63) - 1),
+    default=0,
+    show_default=True,
+    help="Seed of inputs, order and checks.",
+)
 @click.option("--block-ms", type=FiniteRange(0.1, 10_000), help="Length of a block [default: 4 on a CPU, 1 on a GPU].")
 @click.option(
     "--memory-mb",
@@ -111,9 +117,12 @@ Exit codes: 0 measured (assay gate judges what), 2 bad input, 3 a worker ended o
     help="Register one kernel (FILE or FILE:NAME) as a PyTorch operator, try every interface, and write the scope decision to DIR.md.",
 )
 @click.option("--commit", help="Commit of the head [default: ASSAY_HEAD_SHA, else git rev-parse HEAD].")
-@click.option("--run-id", type=int, envvar="GITHUB_RUN_ID", help="Workflow run [default: GITHUB_RUN_ID].")
+@click.option("--run-id", type=click.IntRange(1), envvar="GITHUB_RUN_ID", help="Workflow run [default: GITHUB_RUN_ID].")
 @click.option(
-    "--attempt", type=int, envvar="GITHUB_RUN_ATTEMPT", help="Attempt of the run [default: GITHUB_RUN_ATTEMPT]."
+    "--attempt",
+    type=click.IntRange(1),
+    envvar="GITHUB_RUN_ATTEMPT",
+    help="Attempt of the run [default: GITHUB_RUN_ATTEMPT].",
 )
 @click.option(
     "--out",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.loopback import Loopback, events
 from tests.loopback.consumer import Consumer, names
@@ -31,7 +32,8 @@ net = Declaration("net", Net, lambda: torch.randn(4, 512))
 """
 
 
-def test_wider_model_is_blocked(github: Loopback, tmp_path: Path) -> None:
+def pull(github: Loopback, tmp_path: Path, width: str, activation: str) -> tuple[Consumer, int, Any, str]:
+    """A pull request that changes the model, after its workflow has run: (consumer, number, what act did, base)."""
     consumer = Consumer(github, tmp_path)
     workflow = consumer.clone / ".github" / "workflows" / "assay-npu.yml"
     workflow.write_text(
@@ -43,24 +45,29 @@ def test_wider_model_is_blocked(github: Loopback, tmp_path: Path) -> None:
     consumer.git("add", "-A")
     consumer.git("commit", "-qm", "Declare a model")
     base = consumer.git("rev-parse", "HEAD")
-    consumer.git("checkout", "-q", "-b", "wider")
-    net.write_text(NET.replace("WIDTH", "1536").replace("ACTIVATION", "self.up(x).sort(1).values"))
-    consumer.git("commit", "-qam", "Make it wider, and sort")
+    consumer.git("checkout", "-q", "-b", "changed")
+    net.write_text(NET.replace("WIDTH", width).replace("ACTIVATION", activation))
+    consumer.git("commit", "-qam", "Change it")
     consumer.git("checkout", "-q", "main")
     consumer.repo.import_clone(consumer.clone)
-    number = consumer.repo.pull("wider", base="main")
+    number = consumer.repo.pull("changed", base="main")
     run = consumer.repo.start_run(
         consumer.repo.issues[number].head_sha,
-        branch="wider",
+        branch="changed",
         name="assay npu",
         path=".github/workflows/assay-npu.yml",
     )
     consumer.report(run, "requested")
     event = events.pull_request(consumer.github, consumer.repo, number)
     ran = consumer._act("pull_request", event, "assay-npu.yml", run, job_token(contents="read"))
-    assert ran.exit_code == 0, ran.log
-    consumer.repo.finish_run(run, "success")
+    consumer.repo.finish_run(run, "success" if ran.exit_code == 0 else "failure")
     consumer.report(run)
+    return consumer, number, ran, base
+
+
+def test_wider_model_is_blocked(github: Loopback, tmp_path: Path) -> None:
+    consumer, number, ran, base = pull(github, tmp_path, "1536", "self.up(x).sort(1).values")
+    assert ran.exit_code == 0, ran.log
     comment = consumer.comment(number)
     assert names([comment]) == ["## ✗ aten.sort.default fell back to the host on net, and slower on net"]
     assert re.search(r"\| net \| [\d,]+ → [\d,]+ \(\+[\d.]+%\)<br>[\d.]+ ms → [\d.]+ ms \(\+[\d.]+%\) \|", comment), (
@@ -70,5 +77,17 @@ def test_wider_model_is_blocked(github: Loopback, tmp_path: Path) -> None:
     assert f"against `{base[:12]}`" in comment
     assert "| up addmm |" in comment
     assert "Base and head by one compiler in one run" in comment
+    assert consumer.checks(number)[-1] == ("assay", "completed", "failure")
+    assert {a.name for a in consumer.repo.artifacts.values()} == {"assay-npu", "npu-report"}
+
+
+def test_a_model_that_compiles_no_longer_is_told_with_its_line(github: Loopback, tmp_path: Path) -> None:
+    """The only model fails, so that the step does; its evidence is kept all the same."""
+    consumer, number, ran, _ = pull(github, tmp_path, "1024", "self.up(x).reshape(3, -1)")
+    assert ran.exit_code == 1, ran.log
+    comment = consumer.comment(number)
+    assert names([comment]) == ["## ✗ Does not compile on net"]
+    assert "(net.py:11)" in comment
+    assert "A model that does not compile has no cost" in comment
     assert consumer.checks(number)[-1] == ("assay", "completed", "failure")
     assert {a.name for a in consumer.repo.artifacts.values()} == {"assay-npu", "npu-report"}

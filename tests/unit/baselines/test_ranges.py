@@ -34,7 +34,6 @@ def test_every_float_of_the_command_line_is_finite() -> None:
 OPEN = {
     # `quant.sampling` refuses these with words of its own.
     *("evaluate examples", "evaluate chunk", "evaluate cap", "evaluate batch_size"),
-    *("bench seed", "bench run_id", "bench attempt"),
 }
 
 
