@@ -139,7 +139,7 @@ def bench(**options: Any) -> None:
     order; base also runs against itself, and when that control moves the run is void. A kernel whose contract fails is
     not timed.
     """
-    from assay.baselines.checkout import base_folder, head_commit, relative_file
+    from assay.baselines.checkout import base_folder, head_commit, relative_file, uncommitted
     from assay.baselines.record import write_record
 
     _require("torch")
@@ -153,7 +153,8 @@ def bench(**options: Any) -> None:
     head: Path = options["head"].resolve()
     file = relative_file(options["file"], head)
     gpu = _gpu(options["device"])
-    commit = head_commit(options["commit"], head)
+    commit = head_commit(options["commit"], head, file)
+    changed = {"head": len(uncommitted(head, file))}
     with tempfile.TemporaryDirectory(prefix="assay-bench-") as scratch:
         base, base_commit = None, None
         if options["base"] is not None:
@@ -161,6 +162,8 @@ def bench(**options: Any) -> None:
             if not (base / file).is_file():
                 _tell(f"the base has no {file} yet: there is nothing to compare with")
                 base = None
+            else:
+                changed["base"] = len(uncommitted(base))
         plan = Plan(
             file=file,
             head=head,
@@ -185,6 +188,7 @@ def bench(**options: Any) -> None:
     made, other = records(
         lease,
         commits={"head": commit, "base": base_commit},
+        changed=changed,
         command=f"{command} --device {options['device']} --base BASE --out DIR",
         run_id=options["run_id"],
         attempt=options["attempt"],

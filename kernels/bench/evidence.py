@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from assay.baselines.checkout import UNCOMMITTED
 from assay.baselines.environment import capture
 from assay.baselines.evidence import Environment, Evidence, Metric, Provenance, Scalar, Subject
 from assay.baselines.kernel import CONTRACT, KIND, LATENCY, LEASE, NORM, REFUSED, SCHEMA
@@ -30,10 +31,12 @@ def records(
     attempt: int | None = None,
     environment: Environment | None = None,
     created: datetime | None = None,
+    changed: Mapping[str, int] | None = None,
 ) -> tuple[Record, Record | None]:
     """(head, base) as they are written; base is None when nothing was compared.
 
-    `commits` maps `head` and `base` to the commits that were measured. `command` repeats the measurement.
+    `commits` maps `head` and `base` to the commits that were measured, and `changed` to how many files lay otherwise than in
+    them. `command` repeats the measurement.
     """
     where = environment or capture(LIBRARIES)
     when = created or datetime.now(UTC)
@@ -48,7 +51,8 @@ def records(
             environment=where,
             provenance=Provenance(commit=commits.get(arm), run_id=run_id, attempt=attempt, created=when),
             metrics=_metrics(lease, arm),
-            attributes=_attributes(lease, arm, command),
+            attributes=_attributes(lease, arm, command)
+            | ({UNCOMMITTED: changed[arm]} if changed is not None and changed.get(arm) else {}),
         )
         made.append(Record(evidence, table(rows)))
     return made[0], made[1] if len(made) > 1 else None

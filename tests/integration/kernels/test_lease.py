@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.integration.kernels import cheats
 
 from assay.baselines.compare import compare
@@ -16,6 +18,7 @@ from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.evidence import Environment
 from assay.baselines.policy import Policy
 from assay.baselines.record import Record, read_record, write_record
+from assay.bot.cli import assay
 from assay.kernels.bench.evidence import records
 from assay.kernels.bench.lease import measure
 from assay.kernels.bench.order import BASE, CONTROL, HEAD
@@ -185,3 +188,28 @@ def _children() -> list[str]:
     """Processes of ours that are still there."""
     tasks = Path(f"/proc/{os.getpid()}/task")
     return [child for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+
+
+def test_what_is_not_committed_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`assay bench` in a working tree whose kernel was edited after the commit that the evidence names."""
+    head = cheats.checkout(tmp_path / "repository", cheats.HONEST)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(head)]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "Measure a kernel"]):
+        subprocess.run([*git, *command], check=True)
+    monkeypatch.delenv("ASSAY_HEAD_SHA", raising=False)
+    marks = []
+    for place, edit in enumerate(("", "\n# faster now\n")):
+        (head / "bench.py").write_text((head / "bench.py").read_text() + edit)
+        out = tmp_path / f"evidence-{place}"
+        ran = CliRunner().invoke(
+            assay,
+            [
+                *("bench", "bench.py", "--head", str(head), "--out", str(out)),
+                *("--blocks", "8", "--rounds", "1", "--block-ms", "0.2"),
+            ],
+        )
+        assert ran.exit_code == 0, ran.output
+        marks.append(
+            (read_record(out).evidence.attributes.get("uncommitted_files"), "bench.py is not as in" in ran.stderr)
+        )
+    assert marks == [(None, False), (1, True)]
