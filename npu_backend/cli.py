@@ -220,7 +220,11 @@ def _base(request: Request, root: Path, head: Path, scratch: Path) -> Checkout:
     if request.file is not None and not (root / request.file).is_file():
         _tell(f"the base has no {request.file} yet: there is nothing to compare with")
         return Checkout((), "")
-    return compile_checkout(request, root, scratch, side="base", optional=True, told=_tell)
+    try:
+        return compile_checkout(request, root, scratch, side="base", optional=True, told=_tell)
+    except InputError as error:  # a change may be what mends it
+        _tell(f"the base declares no models that can be used, so that there is nothing to compare with: {error}")
+        return Checkout((), "")
 
 
 def _nothing(models: tuple[Model, ...], base: Checkout | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from tests.unit.npu.compiling import DECLARED, invoke, worker_answer
 
 from assay.baselines.errors import InputError
+from assay.baselines.record import read_record
 from assay.bot.cli import assay
 from assay.npu_backend.catalogue import hugging_face_model
 from assay.npu_backend.declaration import load
@@ -112,7 +114,11 @@ def test_a_failure_has_a_file_and_a_line(model: str, words: str, tmp_path: Path)
     (tmp_path / "models.py").write_text(f"{DECLARED}{LINES}m = Declaration('m', {model})\n")
     sys.modules.pop("helper", None)
     [found] = worker_answer(tmp_path)["models"]
-    assert found["failed"].endswith(words)
+    # Python says where the depth was exceeded: in a comparison, in a call, or nothing.
+    said = re.sub(r"depth exceeded (in|while) [\w ]+", "depth exceeded", found["failed"]).replace(
+        "exceeded(", "exceeded ("
+    )
+    assert said.endswith(words)
 
 
 @pytest.mark.parametrize(
@@ -288,3 +294,19 @@ m = Declaration("m", make, lambda: torch.zeros(3))
     assert ran.exit_code == 0
     assert "failed once: making the model raised ValueError: it is the second (models.py:8)" in ran.stdout
     assert "head:   the second speaks" in ran.stderr
+
+
+def test_a_change_that_mends_the_declarations_is_compiled(tmp_path: Path) -> None:
+    """The base cannot be imported: there is nothing to compare with, which is said, and the head has its numbers."""
+    good = DECLARED + "net = Declaration('net', lambda: nn.Linear(4, 2), lambda: torch.randn(3, 4))\n"
+    for side, text in (("base", "import nowhere\n"), ("head", good)):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "models.py").write_text(text)
+    sides = ("--base", tmp_path / "base", "--head", tmp_path / "head")
+    ran = invoke(tmp_path / "head" / "models.py", *sides, "--once", "--out", tmp_path / "out")
+    assert ran.exit_code == 0, ran.output
+    assert "the base declares no models that can be used, so that there is nothing to compare with: " in ran.stderr
+    assert "nowhere" in ran.stderr
+    assert read_record(tmp_path / "out" / "evidence").evidence.metrics["cycles/net"].value > 0
+    (tmp_path / "head" / "models.py").write_text("import nowhere\n")
+    assert isinstance(invoke(tmp_path / "head" / "models.py", *sides, "--once").exception, InputError)
