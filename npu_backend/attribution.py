@@ -90,7 +90,7 @@ def module_path(node: fx.Node) -> str:
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
     for entry in reversed(list(stack.values())):
         path = entry[0] if isinstance(entry, tuple) else str(entry)
-        path = re.sub(r"^L\[['\"](?:self|fn|mod)['\"]\]\.?", "", path)
+        path = re.sub(r"^L\[['\"]\w+['\"]\]\.?", "", path)  # the model, by whatever name its `forward` has for itself
         path = _INDEX.sub(r".\1", path).replace("._modules.", ".").removeprefix("_modules.").strip(".")
         if path:
             return path

@@ -139,6 +139,7 @@ def test_counts_add_up(names: list[str], vtcm: int, machine: Any) -> None:
         ([("L['self'].towers['left'].up", nn.Module)], "towers.left.up"),
         ([("L['self']._modules['0']._modules['x']", nn.Module)], "0.x"),
         ([("L['fn'].net", nn.Module)], "net"),
+        ([("L['me'].up", nn.Module)], "up"),
         ([("a", nn.Module), ("", nn.Module)], "a"),
         ([], ""),
     ],
