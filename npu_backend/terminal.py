@@ -34,7 +34,10 @@ def print_models(models: Sequence[Model], base: Sequence[Model] | None, machine:
     if missing:
         console.print(f"the head does not have {', '.join(missing)}, which the base has", style="yellow", markup=False)
     if out is not None:
-        console.print(f"Written: {out} (report.html, and a folder of each model, whose traces ui.perfetto.dev opens)", markup=False)
+        console.print(
+            f"Written: {out} (report.html, and a folder of each model, whose traces ui.perfetto.dev opens)",
+            markup=False,
+        )
         if base is not None:
             sides = (f"--base {shlex.quote(str(out / BESIDE))}", f"--head {shlex.quote(str(out / EVIDENCE))}")
             console.print(f"The verdict: assay gate {' '.join(sides)}", markup=False, soft_wrap=True)
