@@ -19,8 +19,6 @@ from assay.kernels.bench.wire import EndedError, Pipe, SilenceError, WireError, 
 
 START_SECONDS = 120.0
 GRACE_SECONDS = 2.0
-_SCHEDULED = 2
-"""Linux makes the id of a process's CPU clock from its number and this (`clock_getcpuclockid`)."""
 _START = "from assay.kernels.bench.worker import main; main()"
 
 
@@ -97,13 +95,6 @@ class Arm:
         if "error" in answer:
             raise InputError(f"{self.name}: {str(answer['error'])[:1000]}")
         return answer
-
-    def worked(self) -> float:
-        """CPU seconds that the worker has taken so far, of all its threads; 0 where the system does not tell."""
-        try:
-            return time.clock_gettime((~self._process.pid << 3) | _SCHEDULED)
-        except (OSError, AttributeError):
-            return 0.0
 
     def close(self) -> None:
         """End the worker and whatever it started."""

@@ -15,9 +15,6 @@ UNTOLD_SHARE = 0.05
 LATE_SECONDS = 100e-6
 LATE_SHARE = 0.05
 """Waiting for the whole device after the timed stream costs some microseconds, and now and then more."""
-RESTLESS_SECONDS = 2e-3
-RESTLESS_SHARE = 0.1
-"""How much of the others' time an arm may take CPU time in, whose turn it is not: it has nothing to do then."""
 PAUSES = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6)
 """Seconds between measurements of ceilings that accuse: the load of others comes and goes."""
 
@@ -95,17 +92,6 @@ def doubted(
         roofline = again()
         fault = check(roofline)
     return fault, roofline
-
-
-def check_rest(worked: Sequence[float], others: Sequence[float]) -> Fault | None:
-    """Over all turns of the other arms (seconds), an arm's process takes next to no CPU time: else it does its own work
-    where nobody times it, or keeps the others from theirs."""
-    if sum(worked) > max(RESTLESS_SECONDS, RESTLESS_SHARE * sum(others)):
-        return Fault(
-            "late-work",
-            f"its process worked for {1e3 * sum(worked):.0f} ms of the {1e3 * sum(others):.0f} ms in which others were timed",
-        )
-    return None
 
 
 def check_late(late: Sequence[float], block: float) -> Fault | None:

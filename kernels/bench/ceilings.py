@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,12 +14,6 @@ SLACK = {"cuda": 1.25, "cpu": 4.0}
 a read alone is twice as fast as a copy, and neighbours may have slowed the copy down."""
 _REPEATS = 7
 _LARGEST = 512 << 20
-_PIECE = 256 << 10
-"""Bytes that one thread of a CPU copies between two looks at the clock. On a busy machine every copy of some milliseconds
-is interrupted, and threads that wait for each other wait longest: the best of them is a hundredth of what a kernel of some
-microseconds reaches between two interruptions. What is measured to hold such kernels to is as short as they are."""
-_EDGES = (128, 256)
-"""Of the matrices that one thread multiplies, likewise."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +28,6 @@ class Roofline:
     def floor(self, moved: float, flops: float) -> float:
         """Seconds below which no kernel can be, by the measured ceilings."""
         return max(moved / self.bandwidth, flops / self.operations if self.operations else 0.0)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 class Ceilings:
@@ -69,12 +51,7 @@ class Ceilings:
 
     def _copy(self, size: int) -> float:
         source, target = (torch.ones(size, dtype=torch.uint8, device=self._device) for _ in range(2))
-        best = 2 * size / self._fastest([partial(target.copy_, source)])
-        if self._device.type == "cuda" or size <= _PIECE:
-            return best
-        parts = [slice(start, start + _PIECE) for start in range(0, size - _PIECE + 1, _PIECE)]
-        with _one_thread():
-            return max(best, 2 * _PIECE / self._fastest([partial(target[p].copy_, source[p]) for p in parts]))
+        return 2 * size / self._fastest(lambda: target.copy_(source))
 
     def _product(self, dtype: str) -> float | None:
         n = 8192 if self._device.type == "cuda" else 512
@@ -84,25 +61,17 @@ class Ceilings:
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high")  # a kernel may use TF32 too, if its tolerance allows
         try:
-            best = self._multiplied(n, kind)
-            if self._device.type == "cuda":
-                return best
-            with _one_thread():
-                return max(best, *(self._multiplied(edge, kind) for edge in _EDGES))
+            a, b = (torch.ones(n, n, device=self._device).to(kind) for _ in range(2))
+            return 2 * n**3 / self._fastest(lambda: torch.mm(a, b))
         except (RuntimeError, NotImplementedError):
             return None
         finally:
             torch.set_float32_matmul_precision(before)
 
-    def _multiplied(self, n: int, kind: torch.dtype) -> float:
-        a, b = (torch.ones(n, n, device=self._device).to(kind) for _ in range(2))
-        return 2 * n**3 / self._fastest([partial(torch.mm, a, b)])
-
-    def _fastest(self, runs: Sequence[Callable[[], object]]) -> float:
-        """Seconds of the fastest of some runs that do as much as each other, all of them several times."""
+    def _fastest(self, run: Callable[[], object]) -> float:
         times = []
-        runs[0]()
-        for run in [*runs] * _REPEATS:
+        run()
+        for _ in range(_REPEATS):
             self._settle()
             started = time.perf_counter()
             run()

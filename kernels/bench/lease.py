@@ -15,14 +15,14 @@ import torch
 from assay.baselines.errors import ServiceError
 from assay.kernels.bench.answers import checkout_of, contract_of
 from assay.kernels.bench.arm import START_SECONDS, Arm, RefusedTimeError
-from assay.kernels.bench.audit import Fault, check_clock, check_late, check_pair, check_rest, check_roofline, doubted
+from assay.kernels.bench.audit import Fault, check_clock, check_late, check_pair, check_roofline, doubted
 from assay.kernels.bench.ceilings import Ceilings
 from assay.kernels.bench.clocks import ClockReader, Clocks, ClockState, during
 from assay.kernels.bench.order import BASE, CONTROL, HEAD, turns
 from assay.kernels.bench.rotation import CACHES, cache_bytes, launches_for
 from assay.kernels.bench.slowed import left_out, usual_clock, void
 from assay.kernels.bench.timed import Checkout, Lease, Plan, Row, Timed
-from assay.kernels.bench.wire import WireError, number
+from assay.kernels.bench.wire import number
 
 Told = Callable[[str], None]
 REMEDY = "Measure again on a device that is cooler and does nothing else, or fix its clock below what it can hold."
@@ -145,7 +145,6 @@ class _Session:
             for name in timed.arms:
                 seconds = timed.all_seconds(name)
                 fault = check_late(timed.late[name], statistics.median(seconds) * timed.launches)
-                fault = fault or check_rest(timed.restless.get(name, ()), timed.others.get(name, ()))
                 fault = fault or self._check_roofline(timed, model, seconds)
                 if fault is None and name == HEAD:
                     fault = check_pair(timed.rows, HEAD, BASE if BASE in timed.arms else CONTROL)
@@ -205,15 +204,15 @@ class _Session:
         which = {"kernel": timed.kernel, "case": timed.case}
         if first:
             sizes = {name: self._ask(name, "size", **which) for name in timed.arms}
-            timed.set_bytes = max(int(_number(name, size, "bytes", least=1)) for name, size in sizes.items())
+            timed.set_bytes = max(int(number(size, "bytes", least=1)) for size in sizes.values())
             cache = plan.cache if plan.cache is not None else cache_bytes(lease.checkouts[HEAD].versions)
-            seconds = _number(timed.arms[0], sizes[timed.arms[0]], "seconds")
+            seconds = number(sizes[timed.arms[0]], "seconds")
             timed.launches = launches_for(plan.block_seconds, seconds, CACHES * cache, timed.set_bytes, plan.memory)
         for name in timed.arms:
             ready = self._ask(name, "prepare", launches=timed.launches, **which)
-            timed.eager[name] = _number(name, ready, "eager_seconds")
+            timed.eager[name] = number(ready, "eager_seconds")
             timed.graph = ready.get("graph") is True
-            timed.backlog = max(timed.backlog, BACKLOG * _number(name, ready, "host_seconds"))
+            timed.backlog = max(timed.backlog, BACKLOG * number(ready, "host_seconds"))
         dtype = lease.checkouts[HEAD].described[timed.kernel]["cases"][timed.case]["dtype"]
         timed.roofline = self._ceilings.roofline(timed.set_bytes, timed.launches, dtype)
 
@@ -240,21 +239,17 @@ class _Session:
         self, timed: Timed, block: int, turn: int, position: int, name: str, before: ClockState
     ) -> tuple[Row, ClockState]:
         """One arm's turn, and the clock after it, which is the one before the next."""
-        resting = {other: self._arms[other].worked() for other in timed.arms if other != name}
         answer = self._ask(name, "time", backlog=timed.backlog)
-        for other, worked in resting.items():
-            timed.restless.setdefault(other, []).append(self._arms[other].worked() - worked)
-            timed.others.setdefault(other, []).append(self._arms[name].wall)
         after = self._clocks.state()
         clock = during(before, after)
-        timed.late.setdefault(name, []).append(_number(name, answer, "late"))
+        timed.late.setdefault(name, []).append(number(answer, "late"))
         row = Row(
             case=timed.label,
             block=block,
             round=turn,
             arm=name,
             position=position,
-            seconds=_number(name, answer, "seconds") / timed.launches,
+            seconds=number(answer, "seconds") / timed.launches,
             launches=timed.launches,
             wall=self._arms[name].wall,
             clock_mhz=clock.mhz,
@@ -278,11 +273,3 @@ class _Refused(Exception):  # noqa: N818 it carries a fault and is none
         super().__init__(fault.detail)
         self.arm = arm
         self.fault = fault
-
-
-def _number(arm: str, answer: Mapping[str, Any], key: str, *, least: float = 0.0) -> float:
-    """A number of an arm's answer. Raises `_Refused` for what is none, such as a time that is NaN."""
-    try:
-        return number(dict(answer), key, least=least)
-    except WireError as error:
-        raise _Refused(arm, Fault("clock", f"the worker {error}")) from None

@@ -80,10 +80,6 @@ class Timed:
     """Seconds for which the device waits while launches are queued: one value for all arms, so that it tells them not apart."""
     late: dict[str, list[float]] = field(default_factory=dict)
     """Arm -> seconds for which the device still worked after each block."""
-    restless: dict[str, list[float]] = field(default_factory=dict)
-    """Arm -> CPU seconds that its process took during the turn of another arm, for each of them."""
-    others: dict[str, list[float]] = field(default_factory=dict)
-    """Arm -> seconds of these turns."""
     roofline: Roofline | None = None
     faults: dict[str, Fault] = field(default_factory=dict)
     """Arm -> why its time is refused."""

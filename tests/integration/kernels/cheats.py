@@ -74,34 +74,6 @@ watch._clock = lambda: real() // 2
 def kernel(x): return x * 2
 """
 
-GIVES_NO_TIME = """
-import gc
-from assay.kernels.bench.stopwatch import HostStopwatch
-
-def bytes_moved(case): return 8 * case["n"]
-
-[watch] = [o for o in gc.get_objects() if isinstance(o, HostStopwatch)]
-watch._clock = lambda: float("nan")
-
-def kernel(x): return x * 2
-"""
-
-KEEPS_OTHERS_BUSY = """
-import threading
-import torch
-
-def bytes_moved(case): return 8
-
-def burn():
-    a = torch.ones(512, 512)
-    while True:
-        a @ a
-
-threading.Thread(target=burn, daemon=True).start()
-
-def kernel(x): return x * 2
-"""
-
 WRITES_TO_THE_PIPE = """
 import json, os, stat, struct, sys
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import time
 from datetime import UTC, datetime
@@ -194,17 +193,8 @@ def test_a_wrong_kernel_is_not_timed(tmp_path: Path) -> None:
         (cheats.PATCHES_THE_CLOCK, None, "patched", "time.perf_counter_ns was exchanged"),
         (cheats.SLOWS_THE_CLOCK, cheats.HONEST_WITH_FEW_BYTES, "clock", "of each block are missing"),
         (cheats.WRITES_TO_THE_PIPE, None, "pipe", "answer"),
-        (cheats.GIVES_NO_TIME, None, "clock", "'nan', which is no such number"),
-        (cheats.KEEPS_OTHERS_BUSY, cheats.HONEST_WITH_FEW_BYTES, "late-work", "in which others were timed"),
     ],
-    ids=[
-        "faster than the roofline",
-        "patches the clock",
-        "slows the clock",
-        "writes to the pipe",
-        "gives no time",
-        "keeps others busy",
-    ],
+    ids=["faster than the roofline", "patches the clock", "slows the clock", "writes to the pipe"],
 )
 def test_a_cheat_is_caught(head: str, base: str | None, code: str, detail: str, tmp_path: Path) -> None:
     found = lease(tmp_path, head, base)
@@ -248,24 +238,6 @@ def _children() -> list[str]:
     """Processes of ours that are still there."""
     tasks = Path(f"/proc/{os.getpid()}/task")
     return [child for task in tasks.iterdir() for child in (task / "children").read_text().split()]
-
-
-@pytest.mark.parametrize(
-    ("moved", "cases", "message"),
-    [
-        ("-1", "65536", "n64k: `bytes` and `flops` give -1 and 65536: give finite numbers"),
-        ('float("nan")', "65536", "n64k: `bytes` and `flops` give nan and 65536: give finite numbers"),
-        ("8", "0", "n64k, has no elements to be timed: move it to `contract_cases`"),
-    ],
-)
-def test_a_declaration_that_cannot_be_timed_is_one_line(moved: str, cases: str, message: str, tmp_path: Path) -> None:
-    head = cheats.HONEST.replace('8 * case["n"]', moved)
-    assert moved in head
-    declaration = cheats.DECLARATION.replace('{"n": 65536,', f'{{"n": {cases},')
-    folder = cheats.checkout(tmp_path / "head", head)
-    (folder / "bench.py").write_text(declaration)
-    with pytest.raises(InputError, match=re.escape(message)):
-        measure(Plan(file=Path("bench.py"), head=folder, base=None, blocks=8, cache=1 << 16))
 
 
 def test_what_is_not_committed_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
