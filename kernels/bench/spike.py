@@ -54,8 +54,6 @@ class Spike:
     """Case -> "" or why it failed."""
     dispatched: dict[str, int] = field(default_factory=dict)
     """Lines of the dispatch log -> calls."""
-    refusals: dict[str, str] = field(default_factory=dict)
-    """What the operator does not do -> what it answered when it was asked to."""
     graph: str = ""
     graph_breaks: int = 0
     first_use_ms: float = 0.0
@@ -124,7 +122,6 @@ def _tried(
     )
     found.interfaces.append(_attempt("torch.compile", lambda: _compiled(made, found, arguments)))
     found.interfaces.append(_attempt("dynamic batch", lambda: _dynamic(made, parameters, device)))
-    found.refusals = {"forward mode": _forward_mode(made, arguments)}
     found.dispatched = {
         f"{path}{f' ({reason})' if reason else ''}": n for (path, reason), n in sorted(made.log.items())
     }
@@ -205,25 +202,6 @@ def _through_fallback(made: Registered, case: str, values: dict[str, Any]) -> tu
     if not reasons:
         return "", "no guard refuses it, so it was not the fallback that ran"
     return reasons[0], compare(outputs, expected, declaration.tolerance(case)).reason
-
-
-def _forward_mode(made: Registered, arguments: list[Any]) -> str:
-    """What a call with a dual tensor gives: the refusal in words. Raises `RuntimeError` where it gives a result, since the
-    tangent is not in it."""
-    place = next((i for i, a in enumerate(arguments) if isinstance(a, torch.Tensor) and a.is_floating_point()), None)
-    if place is None:
-        return "no input has a derivative"
-    given = _copied(arguments)
-    forward: Any = torch.autograd.forward_ad  # partly without types
-    with forward.dual_level():
-        given[place] = forward.make_dual(given[place], torch.ones_like(given[place]))
-        try:
-            made.operator(*given)
-        except RuntimeError as error:
-            return proof.line(error)
-    raise RuntimeError(
-        f"{made.declaration.name} gives a result for a dual tensor, and drops its tangent without a word."
-    )
 
 
 def _meta(made: Registered, arguments: list[Any]) -> str:

@@ -164,7 +164,7 @@ def markdown(found: Spike, command: str) -> str:
         "The kernel runs where its contract has looked; every other call takes the fallback:\n\n"
         + _bullets(found.guards),
         "## Excluded",
-        _bullets([f"{i.name}: {i.detail}" for i in failed] + [_excluded(found, what, why) for what, why in _EXCLUDED]),
+        _bullets([f"{i.name}: {i.detail}" for i in failed] + [f"{what}: {why}" for what, why in _EXCLUDED]),
         "## Correctness",
         "| case | |\n|---|---|\n"
         + "\n".join(
@@ -180,12 +180,6 @@ def markdown(found: Spike, command: str) -> str:
         _times(found),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _excluded(found: Spike, what: str, why: str) -> str:
-    """One line on what the operator does not do, with what it answered where the spike asked for it."""
-    answer = found.refusals.get(what)
-    return f"{what}: {why}" + (f" (tried: {answer.rstrip('.')})" if answer else "")
 
 
 def _times(found: Spike) -> str:

@@ -21,7 +21,7 @@ from assay.baselines.record import read_record
 from assay.bot.milestones.predicates import Met, judge
 from assay.bot.milestones.proposal import parse_capstone
 from assay.bot.milestones.shelf import Kept, Shelf
-from assay.kernels.bench import spike_registration, spike_scope
+from assay.kernels.bench import spike_scope
 from assay.kernels.bench.spike import Spike, spike
 from assay.kernels.bench.spike_guards import Guards, layouts_of
 from assay.kernels.bench.spike_registration import registered, schema_of
@@ -200,21 +200,6 @@ def test_forward_mode_is_refused_in_words() -> None:
         with torch.autograd.forward_ad.dual_level(), pytest.raises(RuntimeError, match="no forward-mode derivative"):
             made.call(x=torch.autograd.forward_ad.make_dual(x, x))
         assert made.call(x=x) is not None
-
-
-def test_the_decision_says_what_forward_mode_was_answered(softmax: Spike) -> None:
-    assert "row-softmax has no forward-mode derivative" in softmax.refusals["forward mode"]
-    excluded = spike_scope.markdown(softmax, "c").partition("## Excluded")[2].partition("\n## ")[0]
-    [line] = [line for line in excluded.splitlines() if line.startswith("- forward mode: ")]
-    assert line.endswith(
-        "(tried: row-softmax has no forward-mode derivative: call it outside torch.func.jvp and dual levels)"
-    )
-
-
-def test_a_registration_that_drops_a_tangent_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spike_registration, "in_forward_mode", lambda: False)
-    with pytest.raises(InputError, match="gives a result for a dual tensor, and drops its tangent without a word"):
-        spike(declared(), CPU)
 
 
 def test_the_namespace_is_gone_afterwards() -> None:
