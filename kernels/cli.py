@@ -110,20 +110,6 @@ Exit codes: 0 measured (assay gate judges what), 2 bad input, 3 a worker ended o
 @click.option(
     "--timeout", type=FiniteRange(1), default=300.0, show_default=True, help="Seconds that one answer may take."
 )
-@click.option(
-    "--clock-drop",
-    type=FiniteRange(0, 100, min_open=True),
-    default=10.0,
-    show_default=True,
-    help="Leave out a block whose GPU clock is by more than so many percent below the run's median.",
-)
-@click.option(
-    "--most-left-out",
-    type=FiniteRange(0, 100),
-    default=25.0,
-    show_default=True,
-    help="Percent of a case's blocks that may be left out because the GPU was slowed down; beyond it the case is void.",
-)
 @click.option("--triton-interpret", is_flag=True, help="Check contracts with Triton's interpreter, and time nothing.")
 @click.option(
     "--operator",
@@ -192,8 +178,6 @@ def bench(**options: Any) -> None:
             seed=options["seed"],
             timeout=options["timeout"],
             block_seconds=(options["block_ms"] or (1 if gpu else 4)) / 1e3,
-            clock_drop=options["clock_drop"] / 100,
-            most_left_out=options["most_left_out"] / 100,
             memory=(options["memory_mb"] or (8192 if gpu else 512)) << 20,
             interpret=options["triton_interpret"],
         )
@@ -201,8 +185,6 @@ def bench(**options: Any) -> None:
     command = f"assay bench {shlex.quote(file.as_posix())}" + "".join(
         f" --{name} {options[name]:g}" for name in ("blocks", "rounds", "margin", "seed")
     )
-    if gpu:
-        command += f" --clock-drop {options['clock_drop']:g} --most-left-out {options['most_left_out']:g}"
     made, other = records(
         lease,
         commits={"head": commit, "base": base_commit},
@@ -257,8 +239,6 @@ def _tell(line: str) -> None:
 
 
 def _print(lease: Lease, record: Record, base: Record | None, out: Path, beside: Path, *, as_json: bool) -> None:
-    from assay.kernels.bench.slowed import words
-
     failed = {
         f"{name}: {kernel}": checkout.failed(kernel)
         for name, checkout in lease.checkouts.items()
@@ -274,8 +254,6 @@ def _print(lease: Lease, record: Record, base: Record | None, out: Path, beside:
             "base": {"folder": str(beside), "digest": base.digest} if base is not None else None,
             "lease": lease.id,
             "contract_failed": failed,
-            "left_out": {label: words(t.left_out.values(), t.blocks) for label, t in lease.timed.items() if t.left_out},
-            "void": {label: t.void for label, t in lease.timed.items() if t.void},
             "refused": {where: {"code": f.code, "detail": f.detail} for where, f in refused.items()},
             "latency_us": {name.removeprefix("latency/"): m.value for name, m in latency.items()},
         }
@@ -285,11 +263,6 @@ def _print(lease: Lease, record: Record, base: Record | None, out: Path, beside:
         click.echo(f"contract failed, {where}: {', '.join(cases[:8])}")
     for where, fault in refused.items():
         click.echo(f"refused, {where}: {fault.detail}")
-    for label, timed in lease.timed.items():
-        if timed.void:
-            click.echo(f"void, {label}: {timed.void}")
-        elif timed.left_out:
-            click.echo(f"{label}: {words(timed.left_out.values(), timed.blocks)}")
     for name, metric in latency.items():
         before = base.evidence.metrics.get(name) if base is not None else None
         against = (

@@ -1,20 +1,13 @@
-"""SM clock and throttle state of a GPU, by NVML: read around each block, and unknown where there is none."""
+"""SM clock and throttle state of a GPU, by NVML: read before each block, and unknown where there is none."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 SM_CLOCK = 1
-SLOWED = {
-    0x4: "power cap",
-    0x8: "hw slowdown",
-    0x20: "thermal",
-    0x40: "hw thermal",
-    0x80: "power brake",
-}
-"""Bits of NVML's clocksEventReasons that slow a device down. That it is idle, that somebody set its clocks, and that they
-follow another device or the display are none."""
+SLOWED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+"""NVML clocksEventReasons: software power cap, hardware slowdown, software thermal, hardware thermal, power brake."""
 
 
 class ClockState(NamedTuple):
@@ -22,35 +15,9 @@ class ClockState(NamedTuple):
 
     mhz: float | None
     throttled: bool | None
-    reasons: tuple[str, ...] = ()
-    """Why it is throttled: words of `SLOWED`."""
 
 
 UNKNOWN = ClockState(None, None)
-
-
-class ClockReader(Protocol):
-    """What tells the clock."""
-
-    @property
-    def available(self) -> bool: ...
-
-    def state(self) -> ClockState:
-        """The clock now."""
-        ...
-
-
-def reasons_of(bits: int) -> tuple[str, ...]:
-    """NVML's clocksEventReasons in words, without those that slow nothing down."""
-    return tuple(word for bit, word in SLOWED.items() if bits & bit)
-
-
-def during(before: ClockState, after: ClockState) -> ClockState:
-    """The worse of two states: that of what ran between them."""
-    clocks = [state.mhz for state in (before, after) if state.mhz is not None]
-    told = [state.throttled for state in (before, after) if state.throttled is not None]
-    reasons = tuple(dict.fromkeys(before.reasons + after.reasons))
-    return ClockState(min(clocks, default=None), any(told) if told else None, reasons)
 
 
 class Clocks:
@@ -79,8 +46,7 @@ class Clocks:
         clock, reasons = ctypes.c_uint(), ctypes.c_ulonglong()
         known = self._nvml.nvmlDeviceGetClockInfo(self._handle, SM_CLOCK, ctypes.byref(clock)) == 0
         told = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle, ctypes.byref(reasons)) == 0
-        found = reasons_of(reasons.value) if told else ()
-        return ClockState(float(clock.value) if known else None, bool(found) if told else None, found)
+        return ClockState(float(clock.value) if known else None, bool(reasons.value & SLOWED) if told else None)
 
     def _open(self, nvml: Any, device: str) -> bool:
         """By UUID, since CUDA_VISIBLE_DEVICES renumbers the devices for torch and not for NVML."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,14 +16,9 @@ from assay.baselines.record import Record
 from assay.baselines.stats.speed import FEWEST_BLOCKS, median_interval, paired_change
 from assay.kernels.bench.order import BASE, CONTROL, HEAD
 from assay.kernels.bench.rotation import CACHES
-from assay.kernels.bench.slowed import words
 from assay.kernels.bench.timed import Checkout, Lease, Row, Timed
 
 HARNESS = "assay bench 1"
-LEFT_OUT = ", left out"
-"""What follows the arm in rows of blocks that no statistic has: to whoever compares they are no blocks of the arm."""
-VOID = "throttled"
-"""Why the base's side of a case is refused that lost more blocks than was allowed before measuring."""
 LIBRARIES = ("torch", "triton", "numpy", "nvidia-cuda-runtime-cu12", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
 
 
@@ -49,12 +43,7 @@ def records(
     made = []
     for arm in (HEAD, BASE) if BASE in lease.checkouts else (HEAD,):
         arms = [arm, CONTROL] if arm == BASE or BASE not in lease.checkouts else [arm]
-        rows = [
-            replace(row, arm=row.arm + LEFT_OUT) if row.block in timed.left_out else row
-            for timed in lease.timed.values()
-            for row in timed.rows
-            if row.arm in arms
-        ]
+        rows = [row for timed in lease.timed.values() for row in timed.rows if row.arm in arms]
         evidence = Evidence(
             kind=KIND,
             subject=_subject(lease, lease.checkouts[arm]),
@@ -125,7 +114,7 @@ def _metrics(lease: Lease, arm: str) -> dict[str, Metric]:
         if label in checkout.first_seconds:
             found[f"first-use/{label}"] = _cost(1e3 * checkout.first_seconds[label], "ms")
         timed = lease.timed.get(label)
-        if timed is not None and arm not in timed.faults and not timed.void:
+        if timed is not None and arm not in timed.faults:
             found |= _times(timed, arm, float(case["bytes"]), float(case["flops"]))
     for kernel, results in checkout.contract.items():
         for case_name, _, relative, largest, _ in results:
@@ -182,9 +171,7 @@ def _attributes(lease: Lease, arm: str, command: str) -> dict[str, Scalar]:
         "margin_percent": 100 * plan.margin,
         "order_seed": plan.seed,
         "arms": ", ".join(lease.checkouts),
-        "clocks": _clocks(lease),
-        "clock_drop_percent": 100 * plan.clock_drop,
-        "most_left_out_percent": 100 * plan.most_left_out,
+        "clocks": "read by NVML" if lease.clocks else "not available",
     }
     if BASE in lease.checkouts:
         found[LEASE] = lease.id
@@ -201,28 +188,15 @@ def _attributes(lease: Lease, arm: str, command: str) -> dict[str, Scalar]:
         if timed.launches:
             found[f"launches.{label}"] = timed.launches
             found[f"graph.{label}"] = timed.graph
-        if timed.left_out:
-            found[f"left-out.{label}"] = words(timed.left_out.values(), timed.blocks)
-        if timed.void:
-            found[f"void.{label}"] = timed.void
         fault = timed.faults.get(arm) or (
             timed.faults.get(CONTROL) if arm != HEAD or BASE not in lease.checkouts else None
         )
         if fault is not None:
             found[REFUSED + label] = fault.code
             found[f"refused-detail.{label}"] = fault.detail[:300]
-        elif timed.void and arm == BASE:
-            found[REFUSED + label] = VOID  # on the base's side it is no fault of the head, and gives no verdict
     if arm == HEAD and BASE in lease.checkouts:
         found["losing_regions"] = ", ".join(_losing(lease)) or "none"
     return found
-
-
-def _clocks(lease: Lease) -> str:
-    if not lease.clocks:
-        return "not available"
-    lost = [reason for timed in lease.timed.values() for reason in timed.left_out.values()]
-    return words(lost, sum(timed.blocks for timed in lease.timed.values())) if lost else "read by NVML"
 
 
 def _losing(lease: Lease) -> list[str]:
@@ -230,11 +204,6 @@ def _losing(lease: Lease) -> list[str]:
     lost = []
     for label, timed in lease.timed.items():
         base, head = timed.seconds(BASE), timed.seconds(HEAD)
-        if (
-            not timed.faults
-            and not timed.void
-            and len(base) == len(head) >= FEWEST_BLOCKS
-            and paired_change(base, head).low > 0
-        ):
+        if not timed.faults and len(base) == len(head) >= FEWEST_BLOCKS and paired_change(base, head).low > 0:
             lost.append(label)
     return lost

@@ -12,32 +12,28 @@ from typing import Any
 
 import torch
 
-from assay.baselines.errors import ServiceError
 from assay.kernels.bench.answers import checkout_of, contract_of
 from assay.kernels.bench.arm import START_SECONDS, Arm, RefusedTimeError
 from assay.kernels.bench.audit import Fault, check_clock, check_late, check_pair, check_roofline, doubted
 from assay.kernels.bench.ceilings import Ceilings
-from assay.kernels.bench.clocks import ClockReader, Clocks, ClockState, during
+from assay.kernels.bench.clocks import Clocks
 from assay.kernels.bench.order import BASE, CONTROL, HEAD, turns
 from assay.kernels.bench.rotation import CACHES, cache_bytes, launches_for
-from assay.kernels.bench.slowed import left_out, usual_clock, void
 from assay.kernels.bench.timed import Checkout, Lease, Plan, Row, Timed
 from assay.kernels.bench.wire import number
 
 Told = Callable[[str], None]
-REMEDY = "Measure again on a device that is cooler and does nothing else, or fix its clock below what it can hold."
 BACKLOG = 1.3
 """How much longer than the launches take to queue a device waits for them."""
 
 
-def measure(plan: Plan, told: Told = lambda _: None, clocks: ClockReader | None = None) -> Lease:
-    """Run the benchmark. `clocks` tells how fast the device runs: NVML unless given.
+def measure(plan: Plan, told: Told = lambda _: None) -> Lease:
+    """Run the benchmark.
 
-    Raises `InputError` for declarations that cannot be used, and `ServiceError` for a worker that ends or hangs, and for a
-    head that is measured alone on a device that was slowed down in too many blocks. Times that cannot be trusted are in the
-    lease, as faults of their case.
+    Raises `InputError` for declarations that cannot be used, and `ServiceError` for a worker that ends or hangs. Times
+    that cannot be trusted are in the lease, as faults of their case.
     """
-    session = _Session(plan, told, clocks if clocks is not None else Clocks(plan.device))
+    session = _Session(plan, told)
     lease: Lease | None = None
     for turn in range(plan.rounds):
         with ExitStack() as stack:
@@ -47,22 +43,8 @@ def measure(plan: Plan, told: Told = lambda _: None, clocks: ClockReader | None 
         if not sound:
             break
     assert lease is not None
-    leave_out(lease)
     session.audit(lease)
-    lost = [timed for timed in lease.timed.values() if timed.void]
-    if lost and plan.base is None:
-        # Evidence of the head alone is there to be published, and a case that it lacks would be compared with nothing.
-        raise ServiceError(f"{lost[0].label} is void: {lost[0].void}. {REMEDY}")
     return lease
-
-
-def leave_out(lease: Lease) -> None:
-    """Take the blocks in which the device was slowed down out of the statistics; a case that loses too many is void."""
-    usual = usual_clock([seen for timed in lease.timed.values() for seen in timed.seen()])
-    for timed in lease.timed.values():
-        seen = timed.seen()
-        timed.left_out = left_out(seen, usual, lease.plan.clock_drop)
-        timed.void = void(seen, timed.left_out, lease.plan.most_left_out)
 
 
 def _started(plan: Plan, stack: ExitStack) -> dict[str, Arm]:
@@ -78,12 +60,12 @@ def _started(plan: Plan, stack: ExitStack) -> dict[str, Arm]:
 class _Session:
     """The coordinator: what it knows stays the same over the rounds, its arms do not."""
 
-    def __init__(self, plan: Plan, told: Told, clocks: ClockReader) -> None:
+    def __init__(self, plan: Plan, told: Told) -> None:
         self._plan = plan
         self._told = told
         self._arms: Mapping[str, Arm] = {}
         self._chance = random.Random(plan.seed)
-        self._clocks = clocks
+        self._clocks = Clocks(plan.device)
         self._ceilings = Ceilings(torch.device(plan.device))
 
     def begin(self, arms: Mapping[str, Arm]) -> Lease:
@@ -143,7 +125,7 @@ class _Session:
                 continue
             model = lease.checkouts[HEAD].described[timed.kernel]["cases"][timed.case]
             for name in timed.arms:
-                seconds = timed.all_seconds(name)
+                seconds = timed.seconds(name)
                 fault = check_late(timed.late[name], statistics.median(seconds) * timed.launches)
                 fault = fault or self._check_roofline(timed, model, seconds)
                 if fault is None and name == HEAD:
@@ -224,10 +206,8 @@ class _Session:
             seed = self._chance.getrandbits(48)
             for name in order:
                 self._ask(name, "fill", seed=seed)
-            before = self._clocks.state()
             for position, name in enumerate(order):
-                row, before = self._block(timed, block, turn, position, name, before)
-                timed.rows.append(row)
+                timed.rows.append(self._block(timed, block, turn, position, name))
             # Which launch is checked, and whether any is, is drawn when the times are in.
             if block - blocks[0] < 2 or block == blocks[-1] or self._chance.random() < plan.verify_share:
                 for name in order:
@@ -235,13 +215,9 @@ class _Session:
             if (block + 1) % 20 == 0 or block == blocks[-1]:
                 self._told(f"{timed.label}: block {block + 1} of {plan.blocks}")
 
-    def _block(
-        self, timed: Timed, block: int, turn: int, position: int, name: str, before: ClockState
-    ) -> tuple[Row, ClockState]:
-        """One arm's turn, and the clock after it, which is the one before the next."""
+    def _block(self, timed: Timed, block: int, turn: int, position: int, name: str) -> Row:
+        clock = self._clocks.state()
         answer = self._ask(name, "time", backlog=timed.backlog)
-        after = self._clocks.state()
-        clock = during(before, after)
         timed.late.setdefault(name, []).append(number(answer, "late"))
         row = Row(
             case=timed.label,
@@ -254,12 +230,11 @@ class _Session:
             wall=self._arms[name].wall,
             clock_mhz=clock.mhz,
             throttled=clock.throttled,
-            slowed=clock.reasons,
         )
         fault = check_clock(row)
         if fault is not None:
             raise _Refused(name, fault)
-        return row, after
+        return row
 
     def _ask(self, name: str, verb: str, **arguments: Any) -> dict[str, Any]:
         try:

@@ -8,7 +8,6 @@ from typing import Any
 
 from assay.kernels.bench.audit import Fault
 from assay.kernels.bench.ceilings import Roofline
-from assay.kernels.bench.slowed import Seen
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,6 @@ class Plan:
     """Bytes of the last-level cache; measured when None."""
     verify_share: float = 0.25
     """Share of the blocks of which one launch is checked."""
-    clock_drop: float = 0.1
-    """A block at a clock that is by more than this proportion below the run's median is left out."""
-    most_left_out: float = 0.25
-    """Share of a case's blocks that may be left out because the device was slowed down; beyond it the case is void."""
     interpret: bool = False
     """Triton's interpreter: contracts are checked and nothing is timed."""
 
@@ -58,8 +53,6 @@ class Row:
     wall: float
     clock_mhz: float | None
     throttled: bool | None
-    slowed: tuple[str, ...] = ()
-    """Why the device was slowed down, in words of `clocks.SLOWED`."""
 
 
 @dataclass
@@ -83,30 +76,10 @@ class Timed:
     roofline: Roofline | None = None
     faults: dict[str, Fault] = field(default_factory=dict)
     """Arm -> why its time is refused."""
-    left_out: dict[int, str] = field(default_factory=dict)
-    """Block -> why no statistic has it, of whichever arm."""
-    void: str = ""
-    """Why so many blocks are left out that none is believed, or ""."""
-
-    @property
-    def blocks(self) -> int:
-        """How many blocks were timed."""
-        return len({r.block for r in self.rows})
 
     def seconds(self, arm: str) -> list[float]:
-        """Times of an arm in the order of its blocks, without those that are left out."""
-        return [r.seconds for r in self._ordered(arm) if r.block not in self.left_out]
-
-    def all_seconds(self, arm: str) -> list[float]:
         """Times of an arm in the order of its blocks."""
-        return [r.seconds for r in self._ordered(arm)]
-
-    def seen(self) -> list[Seen]:
-        """What the clocks said in each turn."""
-        return [Seen(r.block, r.round, r.clock_mhz, r.slowed) for r in self.rows]
-
-    def _ordered(self, arm: str) -> list[Row]:
-        return sorted((r for r in self.rows if r.arm == arm), key=lambda r: r.block)
+        return [r.seconds for r in sorted(self.rows, key=lambda r: r.block) if r.arm == arm]
 
 
 @dataclass

@@ -19,7 +19,6 @@ from assay.baselines.evidence import Environment
 from assay.baselines.policy import Policy
 from assay.baselines.record import Record, read_record, write_record
 from assay.bot.cli import assay
-from assay.kernels.bench.clocks import ClockReader, ClockState
 from assay.kernels.bench.evidence import records
 from assay.kernels.bench.lease import measure
 from assay.kernels.bench.order import BASE, CONTROL, HEAD
@@ -28,13 +27,7 @@ from assay.kernels.bench.timed import Lease, Plan
 TODAY = datetime(2026, 11, 30, tzinfo=UTC).date()
 
 
-def lease(
-    tmp_path: Path,
-    head: str,
-    base: str | None = cheats.HONEST,
-    clocks: ClockReader | None = None,
-    **options: object,
-) -> Lease:
+def lease(tmp_path: Path, head: str, base: str | None = cheats.HONEST, **options: object) -> Lease:
     return measure(
         Plan(
             file=Path("bench.py"),
@@ -49,8 +42,7 @@ def lease(
                 "timeout": 60.0,
                 **options,
             },  # type: ignore[arg-type]
-        ),
-        clocks=clocks,
+        )
     )
 
 
@@ -133,43 +125,6 @@ def test_evidence_says_what_and_how(slower: tuple[Lease, Record, Record]) -> Non
     assert base.rows is not None
     assert set(head.rows.column("arm").to_pylist()) == {HEAD}
     assert set(base.rows.column("arm").to_pylist()) == {BASE, CONTROL}
-
-
-class Hot:
-    """A device that meets its power cap in some readings."""
-
-    available = True
-
-    def __init__(self, *capped: int) -> None:
-        self._capped, self.readings = capped, 0
-
-    def state(self) -> ClockState:
-        self.readings += 1
-        return ClockState(1980.0, True, ("power cap",)) if self.readings in self._capped else ClockState(1980.0, False)
-
-
-def test_blocks_of_a_device_that_was_slowed_down_are_left_out(tmp_path: Path) -> None:
-    """Four readings a block, of three arms: the third block's last turn, and the fifth's first."""
-    clocks = Hot(12, 17)
-    found = lease(tmp_path, cheats.HONEST, clocks=clocks)
-    timed = found.timed["n64k"]
-    assert not timed.faults
-    assert clocks.readings == 40
-    assert timed.left_out == {2: "power cap", 4: "power cap"}
-    slowed = {(r.block, r.position) for r in timed.rows if r.slowed}
-    assert slowed == {(2, 2), (4, 0)}
-    head, base = written(found, tmp_path / "evidence")
-    assert base is not None
-    [finding] = compare(head, base, Policy(), TODAY).findings
-    assert finding.n == 8
-    assert head.evidence.attributes["clocks"] == "2 of 10 blocks left out: power cap"
-
-
-def test_a_head_alone_on_a_device_that_was_slowed_down_is_void(tmp_path: Path) -> None:
-    with pytest.raises(
-        ServiceError, match=r"n64k is void: 3 of 10 blocks left out: power cap; at most 25% may be\. Mea"
-    ):
-        lease(tmp_path, cheats.HONEST, base=None, clocks=Hot(2, 5, 8))
 
 
 def test_a_wrong_kernel_is_not_timed(tmp_path: Path) -> None:
