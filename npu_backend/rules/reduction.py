@@ -12,9 +12,6 @@ from assay.npu_backend.lowering import Call, Result, UnsupportedError, dtype_of,
 from assay.npu_backend.rules.shape import box
 from assay.npu_backend.tensor import FLOATS, Shape
 
-MOST_IN_FLOAT16 = 1 << 14
-"""Elements K of which float16 holds 1/K with all its bits; powers of two are held down to 2^-24."""
-
 
 def reduced(call: Call, x: str, axes: Sequence[int] | None, weight: float | None, shape: Shape) -> str:
     """Product with a column of `weight` (None: one over the number of elements): (rows, K) times (K, 1), as `shape`."""
@@ -37,32 +34,22 @@ def rows(call: Call, x: str, axes: Sequence[int] | None) -> str:
 
 def _sum(call: Call, axes: Sequence[int] | None, weight: float | None) -> str:
     """A sum in float32 at least, as PyTorch's, in the dtype of the result."""
-    dtype, x = dtype_of(call.value), call.args[0]
+    dtype = dtype_of(call.value)
     if dtype not in FLOATS:
         raise UnsupportedError(f"{dtype} is not floating")
-    shape = tuple(call.value.shape)
-    if dtype_of(call.given(0)) != dtype:
-        return call.cast(reduced(call, call.cast(x, "float32"), axes, weight, shape), dtype)
-    # Products of 16-bit floats are summed in float32 as they are.
-    elements = math.prod(call.shape(x)) // max(1, math.prod(shape))
-    if weight is not None or dtype != "float16" or elements <= MOST_IN_FLOAT16:
-        return reduced(call, x, axes, weight, shape)
-    power = math.ceil(math.log2(elements))
-    if power > 24:
-        raise UnsupportedError("a mean of more elements than float16 counts")
-    part = reduced(call, x, axes, 2.0**-power, shape)  # half of the mean at least, the mean at most
-    return call.emit(ElementwiseMul, a=part, b=call.number(2.0**power / elements, dtype))
+    x = call.cast(call.args[0], "float32")
+    return call.cast(reduced(call, x, axes, weight, tuple(call.value.shape)), dtype)
 
 
-@rule("mean.dim", "mean.default", gives=["RESHAPE", "MATMUL", "DEQUANTIZE", "ELEMENTWISE_MUL"], limits="integers")
+@rule("mean.dim", "mean.default", gives=["RESHAPE", "MATMUL", "DEQUANTIZE"], limits="integers")
 def mean(call: Call) -> Result:
-    """A product with constants 1/K, summed in float32"""
+    """A product with constants 1/K, in float32"""
     return _sum(call, call.args[1] if str(call.node.target) == "aten.mean.dim" else None, None)
 
 
 @rule("sum.dim_IntList", "sum.default", gives=["RESHAPE", "MATMUL", "DEQUANTIZE"], limits="results that are integers")
 def total(call: Call) -> Result:
-    """A product with ones, summed in float32"""
+    """A product with ones, in float32"""
     return _sum(call, call.args[1] if str(call.node.target) == "aten.sum.dim_IntList" else None, 1.0)
 
 
