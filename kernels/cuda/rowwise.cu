@@ -2,8 +2,8 @@
 //
 // A row is held in registers by THREADS_PER_ROW threads of a block, or by all threads of a cluster of CLUSTER blocks
 // when it is long: every byte crosses device memory once (or is read again from a cache: REREAD). Partial statistics are merged by one reduction: inside a warp
-// by shuffles, then each warp writes its partial into the shared memory of every block of the cluster (distributed
-// shared memory), and one barrier later everybody reduces the same list.
+// by shuffles, between warps through shared memory, between the blocks of a cluster through distributed shared memory:
+// each sends its partial to all (st.async) and waits until as many bytes have come to its own barrier.
 //
 // OPERATOR         SOFTMAX, RMSNORM or LAYERNORM
 // BF16             1: bfloat16, 0: float32
@@ -13,8 +13,11 @@
 // RESIDUAL         1: h = x + residual is normalised, and written back (norms only)
 // WEIGHT, BIAS     1: multiply by weight, add bias (norms only)
 // ONLINE           1: maximum and sum in one reduction (Milakov and Gimelshein 2018); 0: two reductions (softmax only)
-// NO_ALLOCATE      1: 16-byte loads of the row leave no line in the first-level cache
-// STREAMING        1: 16-byte stores are the first to leave the second-level cache
+// NO_ALLOCATE      1: loads of the row leave no line in the first-level cache
+// READ, WRITE      rank of what is read (of the row) or written among the lines of the second-level cache: 0 ordinary,
+//                  1 the first to leave, 2 the last; what will be read again (REREAD) is ranked last in either case
+// PINNED           1: weight and bias are the last to leave the second-level cache
+// SPAN             bytes that the second-level cache fetches together at a load of the row: 0 (its own choice), 128 or 256
 // REREAD           n: registers keep only the statistic, and the row is read again from the caches to be scaled, n loads
 //                  of a thread at a time, so that more rows are in flight (without PREFETCH)
 // EXACT            1: the mapping covers the row without rest, so that no load is guarded
@@ -26,6 +29,7 @@
 typedef unsigned int u32;
 typedef unsigned short u16;
 typedef long long i64;
+typedef unsigned long long u64;
 
 #define SOFTMAX 0
 #define RMSNORM 1
@@ -36,8 +40,17 @@ typedef long long i64;
 #ifndef NO_ALLOCATE
 #define NO_ALLOCATE 0
 #endif
-#ifndef STREAMING
-#define STREAMING 0
+#ifndef READ
+#define READ 0
+#endif
+#ifndef WRITE
+#define WRITE 0
+#endif
+#ifndef PINNED
+#define PINNED 0
+#endif
+#ifndef SPAN
+#define SPAN 0
 #endif
 #ifndef REREAD
 #define REREAD 0
@@ -68,7 +81,6 @@ typedef long long i64;
 #endif
 
 constexpr int WARPS_PER_ROW = (THREADS_PER_ROW + 31) / 32;
-constexpr int PARTIALS = WARPS_PER_ROW * CLUSTER;      // partial statistics of one row
 constexpr int ROWS = THREADS / THREADS_PER_ROW;
 static_assert(CLUSTER == 1 || ROWS == 1, "a cluster holds one row");
 static_assert(!REREAD || (!PREFETCH && ONLINE && LOADS % REREAD == 0), "a row that is read again has no slot to wait in");
@@ -84,45 +96,92 @@ struct alignas(sizeof(Element) * VECTOR) Vector { Element e[VECTOR]; };
 
 __device__ __forceinline__ Vector load(const Element* from) { return *reinterpret_cast<const Vector*>(from); }
 
-__device__ __forceinline__ Vector load_streaming(const Element* from) {
-    Vector v;
-    if constexpr (NO_ALLOCATE && sizeof(Vector) == 16) {
-        u32(&w)[4] = reinterpret_cast<u32(&)[4]>(v);
-        asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from));
-    } else {
-        v = *reinterpret_cast<const Vector*>(from);
-    }
-    return v;
+// Ranks among the lines of the second-level cache.
+constexpr int ORDINARY = 0, FIRST_OUT = 1, LAST_OUT = 2;
+constexpr int AGAIN = READ == ORDINARY ? ORDINARY : LAST_OUT;  // what will be read again
+template <int rank>
+__device__ __forceinline__ u64 policy() {
+    u64 made;
+    if constexpr (rank == FIRST_OUT) asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(made));
+    else if constexpr (rank == LAST_OUT) asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(made));
+    else asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(made));
+    return made;
 }
 
-#if REREAD
-// Reads from the caches what was read before; volatile, or the compiler would keep the first reading in registers.
-__device__ __forceinline__ Vector load_again(const Element* from) {
-    Vector v;
-    static_assert(sizeof(Vector) == 16);
-    u32(&w)[4] = reinterpret_cast<u32(&)[4]>(v);
-    asm volatile("ld.global.L1::evict_first.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from) : "memory");
-    return v;
-}
+#if SPAN == 256
+#define SPAN_TEXT ".L2::256B"
+#elif SPAN == 128
+#define SPAN_TEXT ".L2::128B"
+#else
+#define SPAN_TEXT ""
 #endif
 
+#define LOAD(NAME)                                                                                                     \
+    if constexpr (sizeof(Vector) == 16)                                                                                \
+        asm volatile(NAME ".v4.b32 {%0, %1, %2, %3}, [%4], %5;"                                                        \
+                     : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from), "l"(policy<rank>()) : "memory");    \
+    else if constexpr (sizeof(Vector) == 8)                                                                            \
+        asm volatile(NAME ".v2.b32 {%0, %1}, [%2], %3;"                                                                \
+                     : "=r"(w[0]), "=r"(w[1]) : "l"(from), "l"(policy<rank>()) : "memory");                            \
+    else                                                                                                               \
+        v = *reinterpret_cast<const Vector*>(from);
+
+// Loads part of a row for the first time; loads of 4 bytes and less are for odd rows and carry no hint.
+template <int rank>
+__device__ __forceinline__ Vector load_row(const Element* from) {
+    Vector v;
+    u32* w = reinterpret_cast<u32*>(&v);
+#if NO_ALLOCATE
+    LOAD("ld.global.nc.L1::no_allocate.L2::cache_hint" SPAN_TEXT)
+#elif REREAD
+    LOAD("ld.global.L1::evict_last.L2::cache_hint" SPAN_TEXT)
+#else
+    LOAD("ld.global.nc.L2::cache_hint" SPAN_TEXT)
+#endif
+    return v;
+}
+
+// Loads from the caches what was read before; volatile, or the compiler would keep the first reading in registers.
+__device__ __forceinline__ Vector load_again(const Element* from) {
+    constexpr int rank = FIRST_OUT;
+    Vector v;
+    u32* w = reinterpret_cast<u32*>(&v);
+    LOAD("ld.global.L1::evict_first.L2::cache_hint")
+    return v;
+}
+
+// Loads part of weight or bias.
+__device__ __forceinline__ Vector load_parameter(const Element* from) {
+#if PINNED
+    constexpr int rank = LAST_OUT;
+    Vector v;
+    u32* w = reinterpret_cast<u32*>(&v);
+    LOAD("ld.global.nc.L1::evict_last.L2::cache_hint")
+    return v;
+#else
+    return load(from);
+#endif
+}
+
+template <int rank = WRITE>
 __device__ __forceinline__ void store(Element* to, const Vector& v) {
-    if constexpr (STREAMING && sizeof(Vector) == 16) {
-        const u32(&w)[4] = reinterpret_cast<const u32(&)[4]>(v);
-        asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};"
-                     ::"l"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
-    } else {
+    const u32* w = reinterpret_cast<const u32*>(&v);
+    if constexpr (rank == ORDINARY || sizeof(Vector) < 8)
         *reinterpret_cast<Vector*>(to) = v;
-    }
+    else if constexpr (sizeof(Vector) == 16)
+        asm volatile("st.global.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, %5;"
+                     ::"l"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "l"(policy<rank>()) : "memory");
+    else
+        asm volatile("st.global.L2::cache_hint.v2.b32 [%0], {%1, %2}, %3;"
+                     ::"l"(to), "r"(w[0]), "r"(w[1]), "l"(policy<rank>()) : "memory");
 }
 
 // Copies one vector into shared memory while the thread goes on.
 __device__ __forceinline__ void copy_async(Vector* to, const Element* from) {
     u32 target = static_cast<u32>(__cvta_generic_to_shared(to));
     if constexpr (sizeof(Vector) == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(from) : "memory");
+        asm volatile("cp.async.cg.shared.global.L2::cache_hint" SPAN_TEXT " [%0], [%1], 16, %2;"
+                     ::"r"(target), "l"(from), "l"(policy<READ>()) : "memory");
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(target), "l"(from), "n"(sizeof(Vector)) : "memory");
 }
@@ -306,51 +365,67 @@ __device__ __forceinline__ Partial include(Partial p, const Vector& v, int numbe
 }
 #endif
 
-// Merges the partials of all threads of a row; every thread gets the result. `slots`: WORDS floats per partial.
-__device__ __forceinline__ Partial reduce_row(Partial p, float* slots, int rank) {
-    constexpr int WIDTH = THREADS_PER_ROW < 32 ? THREADS_PER_ROW : 32;
-    constexpr float OF_THREAD = LOADS * VECTOR, OF_WARP = OF_THREAD * WIDTH;
-    p = reduce_warp<WIDTH>(p, OF_THREAD);
-    if constexpr (PARTIALS > 1) {
-        int thread = threadIdx.x % THREADS_PER_ROW, lane = threadIdx.x % 32;
-        float* row_slots = slots + threadIdx.x / THREADS_PER_ROW * PARTIALS * WORDS;
-        float(&w)[WORDS] = reinterpret_cast<float(&)[WORDS]>(p);
-        int slot = rank * WARPS_PER_ROW + thread / 32;
-        if constexpr (CLUSTER > 1) {
-            if (lane < CLUSTER) {
-                u32 address = static_cast<u32>(__cvta_generic_to_shared(row_slots + slot * WORDS)), remote;
-                asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(lane));
+__device__ __forceinline__ u32 address(const void* shared) { return static_cast<u32>(__cvta_generic_to_shared(shared)); }
+__device__ __forceinline__ u32 remote(u32 shared, int block) {
+    u32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared), "r"(block));
+    return there;
+}
+
+// Where the warps of a row, and the blocks of a cluster, leave their partials. Two sets, used in turn: one that is ahead
+// must not write what a slower one still reads, and it cannot be two ahead, since it has waited for everybody's last.
+struct Board {
+    float of_warps[2][ROWS * WARPS_PER_ROW * WORDS];
+    float of_blocks[2][CLUSTER * WORDS];
+    u64 arrived[2];  // completes when all blocks' partials of a turn are there
+};
+
+// Sends this block's partial to every block of the cluster; each then holds the whole list.
+__device__ __forceinline__ Partial exchange(Partial p, Board& board, u32 step, int rank, float count) {
+    int lane = threadIdx.x % 32, turn = step & 1;
+    float(&w)[WORDS] = reinterpret_cast<float(&)[WORDS]>(p);
+    u32 barrier = address(&board.arrived[turn]);
+    if (threadIdx.x == 0)
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "n"(CLUSTER * WORDS * 4) : "memory");
+    if (threadIdx.x < CLUSTER) {
+        u32 there = remote(address(&board.of_blocks[turn][rank * WORDS]), lane), signal = remote(barrier, lane);
 #pragma unroll
-                for (int i = 0; i < WORDS; ++i)
-                    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote + 4 * i), "f"(w[i]) : "memory");
-            }
-            cluster_arrive();
-            cluster_wait();
-        } else {
-            if (lane == 0)
-#pragma unroll
-                for (int i = 0; i < WORDS; ++i) row_slots[slot * WORDS + i] = w[i];
-            __syncthreads();
-        }
-        constexpr int LISTS = PARTIALS > 32 ? PARTIALS / 32 : 1, LANES = PARTIALS < 32 ? PARTIALS : 32;
-        Partial list[LISTS];
-#pragma unroll
-        for (int i = 0; i < LISTS; ++i) {
-            float(&v)[WORDS] = reinterpret_cast<float(&)[WORDS]>(list[i]);
-#pragma unroll
-            for (int j = 0; j < WORDS; ++j) v[j] = row_slots[(i * 32 + lane % LANES) * WORDS + j];
-        }
-#pragma unroll
-        for (int half = LISTS / 2; half > 0; half /= 2)
-#pragma unroll
-            for (int i = 0; i < half; ++i)
-#if OPERATOR == LAYERNORM && EXACT
-                list[i] = merge(list[i], list[i + half], OF_WARP * (LISTS / 2 / half));
-#else
-                list[i] = merge(list[i], list[i + half]);
-#endif
-        p = reduce_warp<LANES>(list[0], OF_WARP * LISTS);
+        for (int i = 0; i < WORDS; ++i)
+            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+                         ::"r"(there + 4 * i), "r"(__float_as_uint(w[i])), "r"(signal) : "memory");
     }
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@!done bra again;\n"
+        "}" ::"r"(barrier), "r"((step >> 1) & 1) : "memory");
+#pragma unroll
+    for (int i = 0; i < WORDS; ++i) w[i] = board.of_blocks[turn][lane % CLUSTER * WORDS + i];
+    return reduce_warp<CLUSTER>(p, count);
+}
+
+// Merges the partials of all threads of a row; every thread gets the result. `step` counts the calls.
+__device__ __forceinline__ Partial reduce_row(Partial p, Board& board, u32 step, int rank) {
+    constexpr int WIDTH = THREADS_PER_ROW < 32 ? THREADS_PER_ROW : 32;
+    constexpr float OF_THREAD = LOADS * VECTOR, OF_WARP = OF_THREAD * WIDTH, OF_BLOCK = OF_WARP * WARPS_PER_ROW;
+    p = reduce_warp<WIDTH>(p, OF_THREAD);
+    if constexpr (WARPS_PER_ROW > 1) {
+        int warp = threadIdx.x % THREADS_PER_ROW / 32, lane = threadIdx.x % 32;
+        float* list = board.of_warps[step & 1] + threadIdx.x / THREADS_PER_ROW * WARPS_PER_ROW * WORDS;
+        float(&w)[WORDS] = reinterpret_cast<float(&)[WORDS]>(p);
+        if (lane == 0)
+#pragma unroll
+            for (int i = 0; i < WORDS; ++i) list[warp * WORDS + i] = w[i];
+        __syncthreads();
+        if (CLUSTER == 1 || warp == 0) {
+#pragma unroll
+            for (int i = 0; i < WORDS; ++i) w[i] = list[lane % WARPS_PER_ROW * WORDS + i];
+            p = reduce_warp<WARPS_PER_ROW>(p, OF_WARP);
+        }
+    }
+    if constexpr (CLUSTER > 1) p = exchange(p, board, step, rank, OF_BLOCK);
     return p;
 }
 
@@ -360,9 +435,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, const Element* __restrict__ weight,
         const Element* __restrict__ bias, Element* __restrict__ y, Element* __restrict__ sum, float* __restrict__ statistics,
         i64 rows, int columns, i64 x_stride, i64 residual_stride, i64 y_stride, float epsilon) {
-    // Two sets, used in turn: a block that is ahead must not write what a slower one still reads.
-    __shared__ float slots[2][ROWS * PARTIALS * WORDS];
-    int rank = 0, turn = 0;
+    __shared__ Board board;
+    int rank = 0;
+    u32 step = 0;
     if constexpr (CLUSTER > 1) asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     int first = (rank * LOADS * THREADS_PER_ROW + threadIdx.x % THREADS_PER_ROW) * VECTOR;
     constexpr int STEP = THREADS_PER_ROW * VECTOR;
@@ -408,10 +483,16 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
 #pragma unroll
     for (int l = 0; l < LOADS; ++l)
         if (within(l)) {
-            if constexpr (WEIGHT) kept_weight[l * KEPT_STEP] = load(weight + first + l * STEP);
-            if constexpr (BIAS) kept_bias[l * KEPT_STEP] = load(bias + first + l * STEP);
+            if constexpr (WEIGHT) kept_weight[l * KEPT_STEP] = load_parameter(weight + first + l * STEP);
+            if constexpr (BIAS) kept_bias[l * KEPT_STEP] = load_parameter(bias + first + l * STEP);
         }
 #endif
+    if (CLUSTER > 1 && threadIdx.x == 0) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&board.arrived[i])) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
     cluster_arrive();
     cluster_wait();  // every block of the cluster runs by now, so that its shared memory may be written
 
@@ -429,8 +510,8 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
 #pragma unroll
         for (int l = 0; l < LOADS; ++l)
             if (covered(l)) {
-                data[l] = load_streaming(x + row * x_stride + first + l * STEP);
-                if constexpr (RESIDUAL) more[l] = load_streaming(residual + row * residual_stride + first + l * STEP);
+                data[l] = load_row<READ>(x + row * x_stride + first + l * STEP);
+                if constexpr (RESIDUAL) more[l] = load_row<READ>(residual + row * residual_stride + first + l * STEP);
             }
 #endif
 #if RESIDUAL && !REREAD
@@ -457,16 +538,16 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
 #pragma unroll
             for (int i = 0; i < REREAD; ++i)
                 if (covered(base + i)) {
-                    part[i] = load_streaming(x + row * x_stride + first + (base + i) * STEP);
+                    part[i] = load_row<RESIDUAL ? READ : AGAIN>(x + row * x_stride + first + (base + i) * STEP);
                     if constexpr (RESIDUAL)
-                        other[i] = load_streaming(residual + row * residual_stride + first + (base + i) * STEP);
+                        other[i] = load_row<READ>(residual + row * residual_stride + first + (base + i) * STEP);
                 }
 #pragma unroll
             for (int i = 0; i < REREAD; ++i)
                 if (covered(base + i)) {
                     if constexpr (RESIDUAL) {
                         part[i] = plus(part[i], other[i]);
-                        store(sum + row * y_stride + first + (base + i) * STEP, part[i]);
+                        store<AGAIN>(sum + row * y_stride + first + (base + i) * STEP, part[i]);
                     }
                     p = include(p, part[i], base + i);
                 }
@@ -478,8 +559,8 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
             if (covered(l)) top = fmaxf(top, largest(data[l]));
         p.maximum = top;  // a NaN is dropped here, but the sum takes it up, and with it the whole row
 #if !ONLINE
-        p = reduce_row(p, slots[turn], rank);
-        turn ^= 1;
+        p = reduce_row(p, board, step, rank);
+        ++step;
         top = p.maximum;
         p.sum = 0.0f;
 #endif
@@ -530,7 +611,7 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
             }
 #endif
         refill();
-        p = reduce_row(p, slots[turn], rank);
+        p = reduce_row(p, board, step, rank);
 #if OPERATOR == SOFTMAX
         // An all-masked row (only -inf) has no softmax: NaN, as in the framework.
         float scale = p.maximum == -INFINITE ? __int_as_float(0x7fc00000) : 1.0f / p.sum, base = p.maximum;
@@ -540,7 +621,7 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
         base = p.mean;
 #endif
 #endif
-        turn ^= 1;
+        ++step;
 
         // Scales and stores load number `l` of a thread.
         auto finish = [&](int l, const Vector& v) {
@@ -559,7 +640,7 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
 #if RESIDENT
                 widen(kept_weight[l * KEPT_STEP], w);
 #else
-                widen(load(weight + column), w);
+                widen(load_parameter(weight + column), w);
 #endif
 #pragma unroll
                 for (int i = 0; i < VECTOR; ++i) f[i] *= w[i];
@@ -569,7 +650,7 @@ rowwise(const Element* __restrict__ x, const Element* __restrict__ residual, con
 #if RESIDENT
                 widen(kept_bias[l * KEPT_STEP], b);
 #else
-                widen(load(bias + column), b);
+                widen(load_parameter(bias + column), b);
 #endif
 #pragma unroll
                 for (int i = 0; i < VECTOR; ++i) f[i] += b[i];

@@ -82,13 +82,15 @@ def switches(
         ("EXACT", int(columns == mapping.columns)),
         ("NO_ALLOCATE", int(no_allocate)),
         ("ONLINE", int(online)),
+        ("PINNED", mapping.pinned),
         ("PREFETCH", mapping.prefetch),
+        ("READ", mapping.read),
         ("REREAD", mapping.reread if online else 0),
         ("RESIDENT", mapping.resident),
         ("RESIDUAL", int(residual)),
         ("STATISTICS", int(statistics)),
-        ("STREAMING", mapping.streaming),
         ("WEIGHT", int(weight)),
+        ("WRITE", mapping.write),
     )
 
 

@@ -37,8 +37,12 @@ class Mapping:
     """Blocks that must fit on a multiprocessor together: it caps the registers of a thread."""
     reread: int = 0
     """Loads in flight of a thread whose row is read again from the caches to be scaled; 0: it waits in registers."""
-    streaming: int = 0
-    """1: stores are the first to leave the second-level cache."""
+    read: int = 0
+    """Rank of the row's lines in the second-level cache: 0 ordinary, 1 first to leave, 2 last to leave."""
+    write: int = 0
+    """The same of the result's lines."""
+    pinned: int = 0
+    """1: lines of weight and bias are the last to leave."""
 
     @property
     def columns(self) -> int:
@@ -97,9 +101,9 @@ def candidates(operator: str, columns: int, itemsize: int) -> list[Mapping]:
     vector = _LOAD_BYTES // itemsize
     found = []
     for loads in (1, 2, 4, 8, 16):
-        for cluster in (1, 2, 4, 8):
+        for cluster in (1, 2, 4, 8, 16):
             per_row, rest = divmod(columns // vector, loads * cluster)
-            if not rest and 16 <= per_row <= 1024 and (cluster == 1 or per_row >= 512):
+            if not rest and 16 <= per_row <= 1024 and (cluster == 1 or per_row >= 256):
                 found += _spread(operator, Mapping(vector, loads, max(128, per_row), per_row, cluster), itemsize)
     for narrow in (vector // 2, vector // 4):
         for loads in (2, 4, 8):
@@ -135,17 +139,24 @@ def _spread(operator: str, base: Mapping, itemsize: int) -> list[Mapping]:
         few = min(65_536 // (max(40, 56 + held + words * kept) * base.threads), 2_048 // base.threads)
         fitting = 225_000 // shared if shared else 32
         found += [
-            replace(mapping, min_blocks=blocks, streaming=streaming)
+            replace(mapping, min_blocks=blocks)
             for blocks in sorted({max(1, min(few, fitting)), max(1, min(2 * few, most, fitting))})
-            for streaming in ((0, 1) if wide and not prefetch and base.columns * itemsize >= 16_384 else (0,))
         ]
     return found
 
 
+def ranked(operator: str, mapping: Mapping) -> list[Mapping]:
+    """A mapping with every way of ranking its lines in the second-level cache that the tuner tries."""
+    pinned = (0, 1) if operator != "softmax" else (0,)
+    return [replace(mapping, read=read, write=write, pinned=pin) for read, write in _RANKS for pin in pinned]
+
+
+_RANKS = ((0, 0), (1, 0), (1, 1), (1, 2), (0, 1), (0, 2))
+"""(read, write)"""
 _WAITING = (
     (0, 0, 0),
     *((0, 0, together) for together in (1, 2, 4, 8)),
-    *((prefetch, resident, 0) for prefetch in (1, 2) for resident in (0, 1, 2)),
+    *((prefetch, resident, 0) for prefetch in (1, 2, 3) for resident in (0, 1, 2)),
 )
 """(prefetch, resident, reread): where a row and its parameters wait."""
 

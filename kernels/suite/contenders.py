@@ -74,8 +74,8 @@ def rowwise_ablations(operator: str, columns: int, itemsize: int) -> dict[str, C
         variants["no prefetch"] = replace(chosen, prefetch=0, resident=0)
     if chosen.reread:
         variants["kept in registers"] = replace(chosen, reread=0, min_blocks=1)
-    if chosen.streaming:
-        variants["ordinary stores"] = replace(chosen, streaming=0)
+    if chosen.read or chosen.write or chosen.pinned:
+        variants["no ranks in the second-level cache"] = replace(chosen, read=0, write=0, pinned=0)
     if chosen.resident:
         variants["parameters not resident"] = replace(chosen, resident=0)
     if chosen.cluster == 1 and chosen.threads_per_row >= 256:
@@ -90,7 +90,6 @@ def rowwise_ablations(operator: str, columns: int, itemsize: int) -> dict[str, C
             prefetch=0,
             resident=0,
             reread=0,
-            streaming=0,
         )
     found = {label: _with_mapping(operator, mapping) for label, mapping in variants.items()}
     if operator == "softmax":
