@@ -118,9 +118,7 @@ def fastest(operator: str, columns: int, dtype: torch.dtype) -> tuple[Mapping, f
     return finalists[int(winner)], traffic * copied / timing.median(times[winner])
 
 
-def _best(
-    calls: dict[Mapping, list[Callable[[], Any]]], rounds: int, seed: int, count: int
-) -> list[Mapping]:
+def _best(calls: dict[Mapping, list[Callable[[], Any]]], rounds: int, seed: int, count: int) -> list[Mapping]:
     """The `count` mappings with the shortest median times."""
     named = dict(zip(map(str, range(len(calls))), calls, strict=True))
     times = timing.interleaved({name: calls[mapping] for name, mapping in named.items()}, rounds, seed)

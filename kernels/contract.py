@@ -16,11 +16,13 @@ from typing import Any
 import torch
 
 from assay.baselines.errors import InputError
-from assay.kernels.declaration import Declaration, Parameters, Tolerance, one_line
+from assay.baselines.usercode import FAILURES
+from assay.kernels.declaration import Declaration, Parameters, Tolerance, raised
 
 PREFIX = "contract."
 """Attribute of the evidence for each case: `contract.<case>` is true or false."""
 RAISED = "the kernel raised"
+"""How the reason begins when it did."""
 _SEED = 20_260_101
 
 
@@ -76,8 +78,8 @@ def check_case(declaration: Declaration, case: str, device: torch.device, *, see
                     torch.cuda.synchronize(device)
         except InputError as error:
             return CaseResult(case, False, worst.relative, worst.largest, str(error))
-        except Exception as error:
-            return CaseResult(case, False, worst.relative, worst.largest, f"{RAISED} {one_line(error)}")
+        except FAILURES as error:
+            return CaseResult(case, False, worst.relative, worst.largest, f"the kernel {raised(error)}")
         distance = compare(outputs, expected, tolerance)
         reason = distance.reason or mutated(held, before, declaration.mutates)
         worst = Distance(
@@ -108,8 +110,8 @@ def draw(declaration: Declaration, parameters: Parameters, seed: int, device: to
     generator.manual_seed(seed)
     try:
         found = declaration.inputs(parameters, generator, device)
-    except Exception as error:
-        raise InputError(f"{declaration.name}: `inputs` raised {one_line(error)}") from error
+    except FAILURES as error:
+        raise InputError(f"{declaration.name}: `inputs` {raised(error)}") from error
     if not isinstance(found, dict) or not any(isinstance(value, torch.Tensor) for value in found.values()):
         raise InputError(f"{declaration.name}: `inputs` gives {type(found).__name__}: return named tensors in a dict.")
     return found
@@ -127,8 +129,8 @@ def expectation(declaration: Declaration, inputs: Mapping[str, Any]) -> list[tor
     }
     try:
         result = declaration.reference(**copies)
-    except Exception as error:
-        raise InputError(f"{declaration.name}: `reference` raised {one_line(error)}") from error
+    except FAILURES as error:
+        raise InputError(f"{declaration.name}: `reference` {raised(error)}") from error
     found = _as_list(result, copies, declaration.mutates)
     if not found or not all(isinstance(value, torch.Tensor) for value in found):
         raise InputError(f"{declaration.name}: `reference` gives {type(result).__name__}: return the tensors.")

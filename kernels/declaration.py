@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assay.baselines import usercode
 from assay.baselines.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ Inputs = Callable[[Parameters, "torch.Generator", "torch.device"], dict[str, Any
 MODULE = "assay_bench_declaration"
 """The name under which the user's file is imported: no package of theirs has it."""
 
+_OURS = Path(__file__).resolve().parent
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
@@ -126,8 +128,8 @@ def load(path: Path, *, root: Path | None = None) -> dict[str, Declaration]:
         spec.loader.exec_module(module)
     except InputError:
         raise
-    except Exception as error:
-        raise InputError(f"importing {path.name} raised {one_line(error)}") from error
+    except usercode.FAILURES as error:
+        raise InputError(f"importing {path.name} {raised(error)}") from error
     found: dict[str, Declaration] = {}
     for value in list(vars(module).values()):
         declared = value if isinstance(value, list | tuple) else [value]
@@ -143,10 +145,9 @@ def load(path: Path, *, root: Path | None = None) -> dict[str, Declaration]:
     return found
 
 
-def one_line(error: BaseException) -> str:
-    """An exception on one line, as it is quoted in a message."""
-    message = " ".join(str(error).split())[:300]
-    return f"{type(error).__name__}: {message}" if message else f"{type(error).__name__}."
+def raised(error: BaseException) -> str:
+    """`raised ValueError: no such launch (ours.py:12)`: what user code did and where, in the current folder or below."""
+    return usercode.raised([error], Path.cwd().resolve(), ours=_OURS, most=200)
 
 
 def _check(d: Declaration) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from assay.baselines.errors import InputError
-from assay.npu_backend.declaration import Declaration, one_line
+from assay.baselines.usercode import one_line
+from assay.npu_backend.declaration import Declaration
 
 IMAGE = 224
 SEQUENCE = 128

@@ -11,13 +11,15 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assay.baselines import usercode
 from assay.baselines.errors import InputError
+from assay.baselines.usercode import in_brackets
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +38,8 @@ RESERVED = frozenset({"evidence", "evidence.base", "report.html", "summary.json"
 
 _OURS = Path(__file__).resolve().parent
 """Frames of the compiler say nothing of the user's code."""
+raised = partial(usercode.raised, ours=_OURS)
+line_of = partial(usercode.line_of, ours=_OURS)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
@@ -139,60 +143,3 @@ def chosen(found: Mapping[str, Declaration], names: tuple[str, ...], origin: str
         if name not in found:
             raise InputError(f"{origin} declares no {name[:64]}: it has {', '.join(list(found)[:8])}.")
     return {name: found[name] for name in names or found}
-
-
-def one_line(error: BaseException) -> str:
-    """An exception on one line, as it is quoted in a message."""
-    try:
-        message = error.msg if isinstance(error, SyntaxError) else str(error)
-        message = message.partition("\n\nfrom user code:")[0]  # TorchDynamo's, which `line_of` says in short
-    except Exception:  # a `__str__` that fails says nothing
-        message = ""
-    message = " ".join(message.split())[:300]
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def raised(chain: Sequence[BaseException], root: Path, again: BaseException | None = None) -> str:
-    """`raised ValueError: no such file (models.py:12)`: what user code did, and its innermost line inside the checkout.
-
-    `chain` is the error that the user knows and after it those that say more of where it came from; `again` is what the same
-    code raised another time, whose line counts where it is the same error.
-    """
-    error = chain[0]
-    what = f"called sys.exit({one_code(error)})" if isinstance(error, SystemExit) else f"raised {one_line(error)}"
-    same = [again] if again is not None and type(again) is type(error) else []
-    return f"{what}{in_brackets(line_of([*same, *chain], root))}"
-
-
-def one_code(error: SystemExit) -> str:
-    """The argument of `sys.exit`, short."""
-    return repr(error.code)[:100] if isinstance(error.code, int | str) else ""
-
-
-def in_brackets(text: str) -> str:
-    """` (text)`; empty for no text."""
-    return f" ({text})" if text else ""
-
-
-def line_of(chain: Sequence[BaseException], root: Path) -> str:
-    """`models.py:12`: the innermost frame of the first error that has one inside the checkout; empty when none has."""
-    for error in chain:
-        for name, line in reversed(list(_frames(error))):
-            place = Path(name)
-            if not place.is_absolute() or not place.is_file():
-                continue
-            place = place.resolve()
-            ours = place.is_relative_to(_OURS) or "site-packages" in place.parts
-            if place.is_relative_to(root) and not ours:
-                return f"{place.relative_to(root).as_posix()}:{line}"
-    return ""
-
-
-def _frames(error: BaseException) -> Iterator[tuple[str, int]]:
-    """File and line of each frame, the outermost first; TorchDynamo keeps those of the code that it traces apart."""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        yield frame.f_code.co_filename, line
-    for traced in getattr(error, "real_stack", None) or ():
-        yield str(traced.filename), int(traced.lineno or 0)
-    if isinstance(error, SyntaxError) and error.filename:
-        yield error.filename, error.lineno or 0

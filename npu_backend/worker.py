@@ -26,11 +26,12 @@ from typing import Any
 import torch
 
 from assay.baselines.errors import InputError
+from assay.baselines.usercode import in_brackets
 from assay.npu_backend import catalogue
 from assay.npu_backend.attribution import host_macs, source_of, sources_of
 from assay.npu_backend.cache import cache_at
 from assay.npu_backend.codegen import dump_program
-from assay.npu_backend.declaration import Declaration, chosen, in_brackets, line_of, load, raised
+from assay.npu_backend.declaration import Declaration, chosen, line_of, load, raised
 from assay.npu_backend.partition import NpuPart, Plan
 from assay.npu_backend.process import NOTE, RESULT
 from assay.npu_backend.register_backend import Compiled, Report, mock_npu

@@ -65,7 +65,8 @@ class Arm:
         self.close()
 
     def ask(self, verb: str, *, seconds: float | None = None, **arguments: Any) -> dict[str, Any]:
-        """The answer to one request.
+        """The answer to one request. Between requests the worker and whatever it started stand still, so that nothing of it
+        runs, and slows another arm, when it is not its turn.
 
         Raises `InputError` with the worker's own line, `RefusedTimeError` for what cannot be used, and `ServiceError`
         when the worker ended, hung or broke the protocol.
@@ -73,6 +74,7 @@ class Arm:
         if self._pipe.unread():
             self._unasked(verb)
         number = new_number()
+        self._signal(signal.SIGCONT)
         try:
             started = time.perf_counter()
             self._pipe.send({"verb": verb, "arguments": arguments, "number": number})
@@ -88,6 +90,7 @@ class Arm:
             ) from None
         except WireError as error:
             raise RefusedTimeError("pipe", f"the worker {error}") from None
+        self._signal(signal.SIGSTOP)
         if answer.pop("number", None) != number:
             raise RefusedTimeError("pipe", "an answer came that repeats no request")
         if "refused" in answer:
@@ -97,16 +100,23 @@ class Arm:
         return answer
 
     def close(self) -> None:
-        """End the worker and whatever it started."""
+        """End the worker and whatever it started; once is enough."""
+        if self._log.closed:
+            return
         self._pipe.close()
+        self._signal(signal.SIGCONT)
         if self._process.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(GRACE_SECONDS)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self._process.wait()
         self._log.close()
         self._scratch.cleanup()
+
+    def _signal(self, number: int) -> None:
+        """To the worker's whole process group, while there is one."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     def _unasked(self, verb: str) -> None:
         """Tell a worker that ended from one that wrote."""

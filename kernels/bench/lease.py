@@ -20,7 +20,7 @@ from assay.kernels.bench.clocks import Clocks
 from assay.kernels.bench.order import BASE, CONTROL, HEAD, turns
 from assay.kernels.bench.rotation import CACHES, cache_bytes, launches_for
 from assay.kernels.bench.timed import Checkout, Lease, Plan, Row, Timed
-from assay.kernels.bench.wire import number
+from assay.kernels.bench.wire import WireError, number
 
 Told = Callable[[str], None]
 BACKLOG = 1.3
@@ -186,15 +186,15 @@ class _Session:
         which = {"kernel": timed.kernel, "case": timed.case}
         if first:
             sizes = {name: self._ask(name, "size", **which) for name in timed.arms}
-            timed.set_bytes = max(int(number(size, "bytes", least=1)) for size in sizes.values())
+            timed.set_bytes = max(int(_number(name, size, "bytes", least=1)) for name, size in sizes.items())
             cache = plan.cache if plan.cache is not None else cache_bytes(lease.checkouts[HEAD].versions)
-            seconds = number(sizes[timed.arms[0]], "seconds")
+            seconds = _number(timed.arms[0], sizes[timed.arms[0]], "seconds")
             timed.launches = launches_for(plan.block_seconds, seconds, CACHES * cache, timed.set_bytes, plan.memory)
         for name in timed.arms:
             ready = self._ask(name, "prepare", launches=timed.launches, **which)
-            timed.eager[name] = number(ready, "eager_seconds")
+            timed.eager[name] = _number(name, ready, "eager_seconds")
             timed.graph = ready.get("graph") is True
-            timed.backlog = max(timed.backlog, BACKLOG * number(ready, "host_seconds"))
+            timed.backlog = max(timed.backlog, BACKLOG * _number(name, ready, "host_seconds"))
         dtype = lease.checkouts[HEAD].described[timed.kernel]["cases"][timed.case]["dtype"]
         timed.roofline = self._ceilings.roofline(timed.set_bytes, timed.launches, dtype)
 
@@ -218,14 +218,14 @@ class _Session:
     def _block(self, timed: Timed, block: int, turn: int, position: int, name: str) -> Row:
         clock = self._clocks.state()
         answer = self._ask(name, "time", backlog=timed.backlog)
-        timed.late.setdefault(name, []).append(number(answer, "late"))
+        timed.late.setdefault(name, []).append(_number(name, answer, "late"))
         row = Row(
             case=timed.label,
             block=block,
             round=turn,
             arm=name,
             position=position,
-            seconds=number(answer, "seconds") / timed.launches,
+            seconds=_number(name, answer, "seconds") / timed.launches,
             launches=timed.launches,
             wall=self._arms[name].wall,
             clock_mhz=clock.mhz,
@@ -248,3 +248,11 @@ class _Refused(Exception):  # noqa: N818 it carries a fault and is none
         super().__init__(fault.detail)
         self.arm = arm
         self.fault = fault
+
+
+def _number(arm: str, answer: dict[str, Any], key: str, *, least: float = 0.0) -> float:
+    """A number of an arm's answer. Raises `_Refused` for what is none, such as a time that is NaN."""
+    try:
+        return number(answer, key, least=least)
+    except WireError as error:
+        raise _Refused(arm, Fault("clock", f"the worker {error}")) from None

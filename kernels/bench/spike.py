@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from assay.baselines.errors import InputError
+from assay.baselines.usercode import FAILURES
 from assay.kernels.bench.spike_guards import Guards, layouts_of
 from assay.kernels.bench.spike_registration import FALLBACK, Registered, listed, registered
 from assay.kernels.contract import check_case, compare, draw, expectation, outputs_of
@@ -195,7 +196,7 @@ def _through_fallback(made: Registered, case: str, values: dict[str, Any]) -> tu
     before = Counter(made.log)
     try:
         outputs = outputs_of(declaration, made.call(**values), values)
-    except Exception as error:
+    except FAILURES as error:
         return "", f"the fallback raised {proof.line(error)}"
     taken = [key for key in made.log if made.log[key] > before[key]]
     reasons = [reason for path, reason in taken if path == FALLBACK]
@@ -220,7 +221,7 @@ def _opchecked(operator: Any, inputs: list[list[Any]]) -> dict[str, str]:
     for arguments in inputs:
         try:
             results = proof.checked(operator, _copied(arguments))
-        except Exception as error:  # opcheck itself ends where a fake cannot run at all
+        except FAILURES as error:  # opcheck itself ends where a fake cannot run at all
             results = {"opcheck": proof.line(error)}
         for test, reason in results.items():
             found[test] = found.get(test) or reason
@@ -264,7 +265,7 @@ def _dynamic(made: Registered, parameters: Parameters, device: torch.device) -> 
 def _attempt(name: str, run: Callable[[], str]) -> Interface:
     try:
         return Interface(name, True, run())
-    except Exception as error:  # whatever a user's reference raises under the compiler is the finding
+    except FAILURES as error:  # whatever a user's reference raises under the compiler is the finding
         return Interface(name, False, proof.line(error))
 
 

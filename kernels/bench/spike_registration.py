@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from assay.baselines.errors import InputError
+from assay.baselines.usercode import FAILURES
 from assay.kernels.bench.spike_guards import Guards
 from assay.kernels.contract import outputs_of
-from assay.kernels.declaration import Declaration, one_line
+from assay.kernels.declaration import Declaration, raised
 from assay.kernels.operators.checks import in_forward_mode
 
 KERNEL, FALLBACK = "kernel", "fallback"
@@ -71,8 +72,8 @@ def registered(declaration: Declaration, guards: Guards, values: Mapping[str, An
     given_once = {name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in values.items()}
     try:
         direct = declaration.kernel(**given_once)
-    except Exception as error:
-        raise InputError(f"{declaration.name}: the kernel raised {one_line(error)}") from error
+    except FAILURES as error:
+        raise InputError(f"{declaration.name}: the kernel {raised(error)}") from error
     made = [] if direct is None else outputs_of(declaration, direct, given_once)
     dtypes = {_dtypes(values): [output.dtype for output in made]}
     found = Registered(declaration, list(values), schema_of(declaration, values, len(made)), guards)

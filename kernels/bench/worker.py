@@ -8,8 +8,11 @@ module is imported; whether they are still the same is part of every timed answe
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
+import math
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -19,14 +22,17 @@ from typing import Any
 import torch
 
 from assay.baselines.errors import InputError
+from assay.baselines.usercode import FAILURES
 from assay.kernels import contract
 from assay.kernels.bench.integrity import changed, fingerprint
 from assay.kernels.bench.prepared import FIRST_SEED, PreparedCase, RefusedError, bytes_of_set
 from assay.kernels.bench.stopwatch import stopwatch
 from assay.kernels.bench.wire import EndedError, Pipe
-from assay.kernels.declaration import Declaration, load, one_line
+from assay.kernels.declaration import Declaration, load, raised
 
 Answer = dict[str, Any]
+_PR_SET_PDEATHSIG = 1
+"""prctl(2)."""
 SOURCES = (".cu", ".cuh", ".h", ".hpp", ".cpp")
 """Suffixes of sources that count into the subject's digest when they lie beside an imported module."""
 _DIGESTED = 16 << 20
@@ -71,8 +77,8 @@ class Worker:
             if declaration.setup is not None:
                 try:
                     declaration.setup()
-                except Exception as error:
-                    raise InputError(f"{declaration.name}: `setup` raised {one_line(error)}") from error
+                except FAILURES as error:
+                    raise InputError(f"{declaration.name}: `setup` {raised(error)}") from error
         return {
             "kernels": [self._describe(d) for d in self._declarations.values()],
             "import_seconds": seconds,
@@ -84,15 +90,15 @@ class Worker:
         declaration = self._declarations[kernel]
         norms = {case: self._norm(declaration, case) for case in declaration.cases}
         first: dict[str, float] = {}
-        raised = ""
+        failed = ""
         for case, parameters in declaration.cases.items():
             values = contract.draw(declaration, parameters, FIRST_SEED, self._device)
             started = self._clock()
             try:
                 declaration.kernel(**values)
                 self._watch.settle()
-            except Exception as error:  # the contract says what went wrong, if it still can
-                raised = raised or f"{contract.RAISED} {one_line(error)}"
+            except FAILURES as error:  # the contract says what went wrong, if it still can
+                failed = failed or f"the kernel {raised(error)}"
                 if self._device.type == "cuda":
                     break
                 continue
@@ -100,12 +106,12 @@ class Worker:
         try:
             results = contract.check(declaration, self._device)
         except InputError:
-            if not raised:
+            if not failed:
                 raise
             names = [*declaration.cases, *declaration.contract_cases]
-            results = [contract.CaseResult(case, False, 0.0, 0.0, raised) for case in names]
+            results = [contract.CaseResult(case, False, 0.0, 0.0, failed) for case in names]
         return {
-            "results": [[r.case, r.passed, r.relative_error, r.largest_error, r.reason[:300]] for r in results],
+            "results": [[r.case, r.passed, r.relative_error, r.largest_error, r.reason[:500]] for r in results],
             "first_seconds": first,
             "norms": norms,
             "source": self._source_digest(),
@@ -116,6 +122,8 @@ class Worker:
         """Bytes of one input set, and about how long one launch takes."""
         declaration = self._declarations[kernel]
         size = bytes_of_set(declaration, case, self._device)
+        if not size:
+            raise InputError(f"{kernel}, case {case}, has no elements to be timed: move it to `contract_cases`.")
         trial = PreparedCase(declaration, case, 3, self._device, self._watch)
         seconds = min(trial.time().seconds for _ in range(3)) / trial.launches
         return {"bytes": size, "seconds": seconds}
@@ -168,8 +176,14 @@ class Worker:
     def _describe(self, d: Declaration) -> Answer:
         try:
             models = {case: [float(d.bytes(p)), float(d.flops(p))] for case, p in d.cases.items()}
-        except Exception as error:
-            raise InputError(f"{d.name}: `bytes` or `flops` raised {one_line(error)}") from error
+        except FAILURES as error:
+            raise InputError(f"{d.name}: `bytes` or `flops` {raised(error)}") from error
+        for case, counts in models.items():
+            if not all(math.isfinite(count) and count >= 0 for count in counts):
+                raise InputError(
+                    f"{d.name}, case {case}: `bytes` and `flops` give {counts[0]:g} and {counts[1]:g}: "
+                    "return finite numbers that are not negative."
+                )
         return {
             "name": d.name,
             "configuration": dict(d.configuration),
@@ -238,13 +252,20 @@ def serve(pipe: Pipe, worker: Worker) -> None:
             answer = {"refused": error.code, "detail": str(error)[:300]}
         except InputError as error:
             answer = {"error": str(error)[:1000]}
-        except Exception as error:
-            answer = {"error": f"the kernel raised {one_line(error)}"}
+        except FAILURES as error:
+            answer = {"error": f"the kernel {raised(error)}"}
         pipe.send({**answer, "number": request["number"]})
+
+
+def end_with_parent() -> None:
+    """On Linux the process is killed when the one that started it dies: standing still, it would not see its pipe close."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:
     """Run the process."""
+    end_with_parent()
     reading, writing, device = int(sys.argv[1]), int(sys.argv[2]), torch.device(sys.argv[3])
     serve(Pipe(reading, writing), Worker(device))
 

@@ -1,9 +1,10 @@
 // Row-wise softmax, RMSNorm and LayerNorm (optionally of a sum with a residual), one source for every width.
 //
 // A row is held in registers by THREADS_PER_ROW threads of a block, or by all threads of a cluster of CLUSTER blocks
-// when it is long: every byte crosses device memory once (or is read again from a cache: REREAD). Partial statistics are merged by one reduction: inside a warp
-// by shuffles, between warps through shared memory, between the blocks of a cluster through distributed shared memory:
-// each sends its partial to all (st.async) and waits until as many bytes have come to its own barrier.
+// when it is long: every byte crosses device memory once (or is read again from a cache: REREAD). Partial statistics are
+// merged by one reduction: inside a warp by shuffles, between warps through shared memory, between the blocks of a cluster
+// through distributed shared memory: each sends its partial to all (st.async) and waits until as many bytes have come to
+// its own barrier.
 //
 // OPERATOR         SOFTMAX, RMSNORM or LAYERNORM
 // BF16             1: bfloat16, 0: float32
@@ -17,7 +18,6 @@
 // READ, WRITE      rank of what is read (of the row) or written among the lines of the second-level cache: 0 ordinary,
 //                  1 the first to leave, 2 the last; what will be read again (REREAD) is ranked last in either case
 // PINNED           1: weight and bias are the last to leave the second-level cache
-// SPAN             bytes that the second-level cache fetches together at a load of the row: 0 (its own choice), 128 or 256
 // REREAD           n: registers keep only the statistic, and the row is read again from the caches to be scaled, n loads
 //                  of a thread at a time, so that more rows are in flight (without PREFETCH)
 // EXACT            1: the mapping covers the row without rest, so that no load is guarded
@@ -48,9 +48,6 @@ typedef unsigned long long u64;
 #endif
 #ifndef PINNED
 #define PINNED 0
-#endif
-#ifndef SPAN
-#define SPAN 0
 #endif
 #ifndef REREAD
 #define REREAD 0
@@ -96,67 +93,66 @@ struct alignas(sizeof(Element) * VECTOR) Vector { Element e[VECTOR]; };
 
 __device__ __forceinline__ Vector load(const Element* from) { return *reinterpret_cast<const Vector*>(from); }
 
-// Ranks among the lines of the second-level cache.
+// Ranks among the lines of the second-level cache. Ordinary lines carry no hint: a policy takes two registers.
 constexpr int ORDINARY = 0, FIRST_OUT = 1, LAST_OUT = 2;
 constexpr int AGAIN = READ == ORDINARY ? ORDINARY : LAST_OUT;  // what will be read again
+constexpr int DONE = READ == ORDINARY ? ORDINARY : FIRST_OUT;  // what has been
 template <int rank>
 __device__ __forceinline__ u64 policy() {
     u64 made;
     if constexpr (rank == FIRST_OUT) asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(made));
-    else if constexpr (rank == LAST_OUT) asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(made));
-    else asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(made));
+    else asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(made));
     return made;
 }
 
-#if SPAN == 256
-#define SPAN_TEXT ".L2::256B"
-#elif SPAN == 128
-#define SPAN_TEXT ".L2::128B"
-#else
-#define SPAN_TEXT ""
-#endif
-
-#define LOAD(NAME)                                                                                                     \
-    if constexpr (sizeof(Vector) == 16)                                                                                \
-        asm volatile(NAME ".v4.b32 {%0, %1, %2, %3}, [%4], %5;"                                                        \
+// Loads of 4 bytes and less are for odd rows and carry no hint.
+#define LOAD(NAME, rank)                                                                                               \
+    if constexpr (sizeof(Vector) == 16 && rank == ORDINARY)                                                            \
+        asm volatile(NAME ".v4.b32 {%0, %1, %2, %3}, [%4];"                                                            \
+                     : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from) : "memory");                         \
+    else if constexpr (sizeof(Vector) == 16)                                                                           \
+        asm volatile(NAME ".L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"                                         \
                      : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(from), "l"(policy<rank>()) : "memory");    \
+    else if constexpr (sizeof(Vector) == 8 && rank == ORDINARY)                                                        \
+        asm volatile(NAME ".v2.b32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "l"(from) : "memory");                  \
     else if constexpr (sizeof(Vector) == 8)                                                                            \
-        asm volatile(NAME ".v2.b32 {%0, %1}, [%2], %3;"                                                                \
+        asm volatile(NAME ".L2::cache_hint.v2.b32 {%0, %1}, [%2], %3;"                                                 \
                      : "=r"(w[0]), "=r"(w[1]) : "l"(from), "l"(policy<rank>()) : "memory");                            \
     else                                                                                                               \
-        v = *reinterpret_cast<const Vector*>(from);
+        v = load(from);
 
-// Loads part of a row for the first time; loads of 4 bytes and less are for odd rows and carry no hint.
+// Loads part of a row for the first time.
 template <int rank>
 __device__ __forceinline__ Vector load_row(const Element* from) {
     Vector v;
     u32* w = reinterpret_cast<u32*>(&v);
 #if NO_ALLOCATE
-    LOAD("ld.global.nc.L1::no_allocate.L2::cache_hint" SPAN_TEXT)
-#elif REREAD
-    LOAD("ld.global.L1::evict_last.L2::cache_hint" SPAN_TEXT)
+    LOAD("ld.global.nc.L1::no_allocate", rank)
 #else
-    LOAD("ld.global.nc.L2::cache_hint" SPAN_TEXT)
+    if constexpr (rank == ORDINARY) return load(from);
+#if REREAD
+    LOAD("ld.global.L1::evict_last", rank)
+#else
+    LOAD("ld.global.nc", rank)
+#endif
 #endif
     return v;
 }
 
 // Loads from the caches what was read before; volatile, or the compiler would keep the first reading in registers.
 __device__ __forceinline__ Vector load_again(const Element* from) {
-    constexpr int rank = FIRST_OUT;
     Vector v;
     u32* w = reinterpret_cast<u32*>(&v);
-    LOAD("ld.global.L1::evict_first.L2::cache_hint")
+    LOAD("ld.global.L1::evict_first", DONE)
     return v;
 }
 
 // Loads part of weight or bias.
 __device__ __forceinline__ Vector load_parameter(const Element* from) {
 #if PINNED
-    constexpr int rank = LAST_OUT;
     Vector v;
     u32* w = reinterpret_cast<u32*>(&v);
-    LOAD("ld.global.nc.L1::evict_last.L2::cache_hint")
+    LOAD("ld.global.nc.L1::evict_last", LAST_OUT)
     return v;
 #else
     return load(from);
@@ -179,8 +175,10 @@ __device__ __forceinline__ void store(Element* to, const Vector& v) {
 // Copies one vector into shared memory while the thread goes on.
 __device__ __forceinline__ void copy_async(Vector* to, const Element* from) {
     u32 target = static_cast<u32>(__cvta_generic_to_shared(to));
-    if constexpr (sizeof(Vector) == 16)
-        asm volatile("cp.async.cg.shared.global.L2::cache_hint" SPAN_TEXT " [%0], [%1], 16, %2;"
+    if constexpr (sizeof(Vector) == 16 && READ == ORDINARY)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(from) : "memory");
+    else if constexpr (sizeof(Vector) == 16)
+        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
                      ::"r"(target), "l"(from), "l"(policy<READ>()) : "memory");
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(target), "l"(from), "n"(sizeof(Vector)) : "memory");

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from assay.baselines.errors import AssayError, InputError, ServiceError
-from assay.kernels.suite import stages, warm
+from assay.kernels.suite import sources, stages, warm
 
 STAGES = (
     "machine-code",
@@ -65,7 +65,11 @@ def run(out: Path, wanted: Iterable[str], *, quick: bool = False) -> None:
         )
     out.mkdir(parents=True, exist_ok=True)
     path = out / "results.json"
-    results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    now = sources.digests()
+    results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"sources": now}
+    moved = sources.changed(results.get("sources", {}), now)
+    if moved:
+        raise InputError(f"{path} was begun with another {moved[0]}: give another --out, or delete it to begin anew.")
     results.setdefault("command", f"python -m assay.kernels.suite --out {out.name}")
     if quick:
         stages.ROUNDS.update({name: max(5, rounds // 10) for name, rounds in stages.ROUNDS.items()})

@@ -65,8 +65,8 @@ def rowwise(operator: str) -> dict[str, Contender]:
     }
 
 
-def rowwise_ablations(operator: str, columns: int, itemsize: int) -> dict[str, Contender]:
-    """Variants of the CUDA C++ kernel with one transformation taken away, where the chosen mapping has it."""
+def ablated(operator: str, columns: int, itemsize: int) -> dict[str, RowMapping]:
+    """Mappings of the CUDA C++ kernel with one transformation taken away, where the chosen one (`all on`) has it."""
     vector = 16 // itemsize
     chosen = choose(operator, columns, itemsize, vector)
     variants: dict[str, RowMapping] = {"all on": chosen, "untuned mapping": rule(columns, vector)}
@@ -78,10 +78,13 @@ def rowwise_ablations(operator: str, columns: int, itemsize: int) -> dict[str, C
         variants["no ranks in the second-level cache"] = replace(chosen, read=0, write=0, pinned=0)
     if chosen.resident:
         variants["parameters not resident"] = replace(chosen, resident=0)
-    if chosen.cluster == 1 and chosen.threads_per_row >= 256:
-        variants["cluster of 2"] = replace(chosen, cluster=2, loads=max(1, chosen.loads // 2))
-    if chosen.cluster > 1:
-        variants["twice the cluster"] = replace(chosen, cluster=min(16, chosen.cluster * 2), loads=chosen.loads // 2)
+    halved = chosen.loads // 2
+    if halved:
+        wider = replace(chosen, cluster=chosen.cluster * 2, loads=halved, reread=min(chosen.reread, halved))
+        if chosen.cluster == 1 and chosen.threads_per_row >= 256:
+            variants["cluster of 2"] = wider
+        if 1 < chosen.cluster < 16:
+            variants["twice the cluster"] = wider
     if chosen.loads * chosen.vector <= 32 and chosen.vector * itemsize > 4:
         variants["4-byte loads"] = replace(
             chosen,
@@ -91,10 +94,18 @@ def rowwise_ablations(operator: str, columns: int, itemsize: int) -> dict[str, C
             resident=0,
             reread=0,
         )
+    return variants
+
+
+def rowwise_ablations(operator: str, columns: int, itemsize: int) -> dict[str, Contender]:
+    """The ablated mappings to be called, and what softmax can do without besides."""
+    variants = ablated(operator, columns, itemsize)
     found = {label: _with_mapping(operator, mapping) for label, mapping in variants.items()}
     if operator == "softmax":
+        chosen = variants["all on"]
+        apart = variants.get("kept in registers", chosen)
         found["loads past the first-level cache"] = lambda i: hopper.softmax(i["x"], no_allocate=True, mapping=chosen)
-        found["two reductions"] = lambda i: hopper.softmax(i["x"], online=False, mapping=chosen)
+        found["two reductions"] = lambda i: hopper.softmax(i["x"], online=False, mapping=apart)
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from assay.kernels.suite.contenders import COPY, CUDNN, FLASH, FLEX, OURS
 from assay.kernels.suite.pictures import Dot, heat_map, roofline
 from assay.kernels.suite.records import losing
+from assay.kernels.suite.sources import changed, digests
 from assay.kernels.suite.timing import median, ratio
 
 Results = Mapping[str, Any]
@@ -278,6 +279,10 @@ def _head(results: Results) -> str:
     where = results.get("environment", {})
     machine = ", ".join(filter(None, [_gpu(results), where.get("driver", ""), *where.get("versions", [])]))
     note = " **A quick run: a tenth of the rounds.**" if results.get("quick") else ""
+    moved = changed(results.get("sources", {}), digests())
+    if moved:
+        files = ", ".join(f"`kernels/{file}`" for file in moved)
+        note += f"\n\n**Changed since this run, so that the tables speak of earlier kernels:** {files}."
     return (
         f"Measured on {machine}. Times are medians over rounds in which all contenders run once, in random order, on the "
         f"same inputs; ratios are medians of pairs with 95% block-bootstrap intervals.{note}"

@@ -74,6 +74,39 @@ watch._clock = lambda: real() // 2
 def kernel(x): return x * 2
 """
 
+GIVES_NO_TIME = """
+import gc
+from assay.kernels.bench.stopwatch import HostStopwatch
+
+def bytes_moved(case): return 8 * case["n"]
+
+[watch] = [o for o in gc.get_objects() if isinstance(o, HostStopwatch)]
+watch._clock = lambda: float("nan")
+
+def kernel(x): return x * 2
+"""
+
+KEEPS_OTHERS_BUSY = """
+import threading
+import time
+from pathlib import Path
+
+def bytes_moved(case): return 8
+
+# Load for as long as the process lives, whoever's turn it is, and a diary of when it ran.
+diary = Path("diary").open("w")
+
+def burn():
+    while True:
+        diary.write(f"{time.monotonic()}\\n")
+        diary.flush()
+        sum(range(20_000))
+
+threading.Thread(target=burn, daemon=True).start()
+
+def kernel(x): return x * 2
+"""
+
 WRITES_TO_THE_PIPE = """
 import json, os, stat, struct, sys
 

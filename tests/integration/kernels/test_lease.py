@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,11 +21,13 @@ from assay.baselines.evidence import Environment
 from assay.baselines.policy import Policy
 from assay.baselines.record import Record, read_record, write_record
 from assay.bot.cli import assay
+from assay.kernels.bench.arm import Arm
 from assay.kernels.bench.evidence import records
 from assay.kernels.bench.lease import measure
 from assay.kernels.bench.order import BASE, CONTROL, HEAD
 from assay.kernels.bench.timed import Lease, Plan
 
+MEASURED_AGAIN = 6
 TODAY = datetime(2026, 11, 30, tzinfo=UTC).date()
 
 
@@ -64,10 +68,14 @@ def written(found: Lease, folder: Path) -> tuple[Record, Record | None]:
 
 @pytest.fixture(scope="module")
 def slower(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lease, Record, Record]:
-    folder = tmp_path_factory.mktemp("slower")
-    found = lease(folder, cheats.SLOW, rounds=2)
-    head, base = written(found, folder / "evidence")
-    assert base is not None
+    """Measured again, as the report of a void run asks, while something else on this machine moves the control."""
+    for _ in range(MEASURED_AGAIN):
+        folder = tmp_path_factory.mktemp("slower")
+        found = lease(folder, cheats.SLOW, rounds=2)
+        head, base = written(found, folder / "evidence")
+        assert base is not None
+        if not compare(head, base, Policy(), TODAY).reason:
+            break
     return found, head, base
 
 
@@ -143,8 +151,9 @@ def test_a_wrong_kernel_is_not_timed(tmp_path: Path) -> None:
         (cheats.PATCHES_THE_CLOCK, None, "patched", "time.perf_counter_ns was exchanged"),
         (cheats.SLOWS_THE_CLOCK, cheats.HONEST_WITH_FEW_BYTES, "clock", "of each block are missing"),
         (cheats.WRITES_TO_THE_PIPE, None, "pipe", "answer"),
+        (cheats.GIVES_NO_TIME, None, "clock", "'nan', which is no such number"),
     ],
-    ids=["faster than the roofline", "patches the clock", "slows the clock", "writes to the pipe"],
+    ids=["faster than the roofline", "patches the clock", "slows the clock", "writes to the pipe", "gives no time"],
 )
 def test_a_cheat_is_caught(head: str, base: str | None, code: str, detail: str, tmp_path: Path) -> None:
     found = lease(tmp_path, head, base)
@@ -179,9 +188,104 @@ def test_a_worker_that_ends_or_hangs_is_one_line(head: str, message: str, tmp_pa
     assert not _children()
 
 
-def test_a_module_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"head: importing bench.py raised ImportError: cannot import name 'kernel'"):
-        lease(tmp_path, "x = 1", base=None)
+@pytest.mark.parametrize(
+    ("ours", "message"),
+    [
+        ("x = 1", r"head: importing bench.py raised ImportError: cannot import name 'kernel' .*\(bench.py:4\)$"),
+        ("import sys\nsys.exit('no GPU')", r"head: importing bench.py called sys.exit\('no GPU'\) \(ours.py:2\)$"),
+        ("def f(:\n  pass", r"head: importing bench.py raised SyntaxError: .* \(ours.py:1\)$"),
+        (
+            "def bytes_moved(case): return {}[case]\ndef kernel(x): return x",
+            r"head: double: `bytes` or `flops` raised .* \(ours.py:1\)$",
+        ),
+        (
+            "def bytes_moved(case): return float('nan')\ndef kernel(x): return x",
+            r"head: double, case n64k: `bytes` and `flops` give nan and 65536: return finite numbers",
+        ),
+        (
+            "def bytes_moved(case): return -1\ndef kernel(x): return x",
+            r"head: double, case n64k: `bytes` and `flops` give -1 and 65536: return finite numbers",
+        ),
+    ],
+    ids=[
+        "imports what is missing",
+        "exits",
+        "is no Python",
+        "raises in a model",
+        "models no number",
+        "models less than 0",
+    ],
+)
+def test_a_declaration_that_cannot_be_used_is_one_line(ours: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        lease(tmp_path, ours, base=None)
+    assert "\n" not in str(caught.value)
+    assert not _children()
+
+
+def test_a_case_of_no_elements_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cheats, "DECLARATION", cheats.DECLARATION.replace('{"n": 65536,', '{"n": 0,'))
+    with pytest.raises(InputError, match=r"n64k, has no elements to be timed: move it to `contract_cases`"):
+        lease(tmp_path, cheats.HONEST, base=None)
+
+
+def test_a_kernel_that_exits_fails_its_contract(tmp_path: Path) -> None:
+    found = lease(tmp_path, cheats.HONEST.replace("return x * 2", "raise SystemExit(3)"), base=None)
+    assert found.timed == {}
+    reasons = {row[0]: row[4] for row in found.checkouts[HEAD].contract["double"]}
+    assert reasons["n64k"] == "the kernel called sys.exit(3) (ours.py:4)"
+
+
+def test_nothing_of_an_arm_runs_out_of_its_turn(tmp_path: Path) -> None:
+    """A head that keeps the cores busy cannot slow the base: it stands still while the base is timed."""
+    with ExitStack() as stack:
+        arms = {
+            name: stack.enter_context(
+                Arm(name, cheats.checkout(tmp_path / name, ours), "cpu", timeout=60.0, environment={})
+            )
+            for name, ours in (("head", cheats.KEEPS_OTHERS_BUSY), ("base", cheats.HONEST_WITH_FEW_BYTES))
+        }
+        for arm in arms.values():
+            arm.ask("load", file=str(arm.root / "bench.py"), root=str(arm.root), only=[])
+        began = time.monotonic()
+        arms["base"].ask("check", kernel="double")
+        time.sleep(0.2)
+        ended = time.monotonic()
+        arms["head"].ask("release")
+        diary = (tmp_path / "head" / "diary").read_text().split()
+    ran = [float(line) for line in diary[:-1]]  # the last may be cut off
+    assert len(ran) > 10
+    assert not [moment for moment in ran if began < moment < ended]
+    assert any(moment > ended for moment in ran)
+
+
+def test_a_worker_does_not_outlive_a_coordinator_that_was_killed(tmp_path: Path) -> None:
+    folder = cheats.checkout(tmp_path / "head", cheats.HONEST)
+    coordinator = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import pathlib, sys, time\n"
+            "from assay.kernels.bench.arm import Arm\n"
+            "arm = Arm('head', pathlib.Path(sys.argv[1]), 'cpu', timeout=60.0, environment={})\n"
+            "arm.ask('hello')\n"
+            "print(arm._process.pid, flush=True)\n"
+            "time.sleep(60)\n",
+            str(folder),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert coordinator.stdout is not None
+    worker = Path("/proc", coordinator.stdout.readline().strip(), "stat")
+    assert worker.read_text().rpartition(")")[2].split()[0] == "T"  # it stands still
+    coordinator.kill()
+    coordinator.wait()
+    for _ in range(100):
+        if not worker.is_file() or worker.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    pytest.fail("the worker is still there")
 
 
 def _children() -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("torch")
@@ -13,7 +15,7 @@ from assay.kernels import sass
 from assay.kernels.attention import hopper
 from assay.kernels.cuda.program import Build, cubin
 from assay.kernels.rowwise import hopper as rows
-from assay.kernels.rowwise.mapping import choose
+from assay.kernels.rowwise.mapping import Mapping, choose
 from assay.kernels.suite import stages
 
 
@@ -69,9 +71,28 @@ def test_rows_move_in_16_byte_accesses_and_stay_in_registers(operator: str, dtyp
 
 
 def test_a_long_row_crosses_blocks_by_distributed_shared_memory() -> None:
-    code = row("softmax", "float32", 131072)
-    assert code.count("UCGABAR_ARV") + code.count("UCGABAR_WAIT") > 0
+    mapping = Mapping(vector=4, loads=8, threads=512, threads_per_row=512, cluster=8, prefetch=1)
+    code = sass.disassemble(cubin(rows.build("softmax", False, mapping, rows.switches(131_072, mapping))))
+    assert code.count("STAS") == 2  # st.async: maximum and sum go to every block of the cluster
+    assert code.count("UCGABAR_ARV") == 2  # all meet when they begin and when they end, and at no row between
     assert code.width("LDGSTS").get(128, 0) > 0  # the next row comes by cp.async
+
+
+def test_ranks_are_constants_beside_the_same_loads_and_stores() -> None:
+    plain = Mapping(vector=8, loads=4, threads=128, threads_per_row=128)
+    found = [
+        sass.disassemble(cubin(rows.build("softmax", True, mapping, rows.switches(4096, mapping))))
+        for mapping in (plain, replace(plain, read=1, write=2))
+    ]
+    assert [code.width("LDG") for code in found] == [code.width("STG") for code in found] == [{128: 4}] * 2
+    assert found[0].count("UMOV") < found[1].count("UMOV")  # a policy is a constant in a uniform register
+
+
+@pytest.mark.parametrize(("read", "first"), [(0, "LDG.E.128"), (1, "LDG.E.EL.128")])
+def test_a_row_that_is_read_again_is_the_last_to_leave_until_then(read: int, first: str) -> None:
+    mapping = Mapping(vector=8, loads=4, threads=128, threads_per_row=128, reread=4, read=read)
+    code = sass.disassemble(cubin(rows.build("softmax", True, mapping, rows.switches(4096, mapping))))
+    assert {name: n for name, n in code.instructions.items() if name.startswith("LDG")} == {first: 4, "LDG.E.EF.128": 4}
 
 
 def test_a_spill_is_seen() -> None:

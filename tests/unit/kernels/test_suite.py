@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from assay.baselines.errors import InputError
 from assay.baselines.kernel import check_rows
 from assay.baselines.record import read_record
 from assay.kernels import contract, model
-from assay.kernels.suite import declarations, report, stages, timing
+from assay.kernels.suite import declarations, report, sources, stages, timing
+from assay.kernels.suite.__main__ import run
 from assay.kernels.suite.contenders import OURS, eager
 from assay.kernels.suite.records import losing, write_records
 
@@ -123,6 +125,21 @@ def test_the_profilers_listing_is_read_in_order_and_units() -> None:
 def test_the_published_page_is_what_the_published_results_give(results: dict[str, object]) -> None:
     for name, text in report.files(results).items():
         assert (PUBLISHED / name).read_text() == text, f"run: make kernels-report ({name})"
+
+
+def test_a_page_says_which_sources_have_changed_since(results: dict[str, object]) -> None:
+    now = sources.digests()
+    assert {"cuda/rowwise.cu", "cuda/attention.cu", "rowwise/tuned.json", "attention/hopper.py"} <= set(now)
+    assert "Changed since" not in report.report({**results, "sources": now})
+    other = {**now, "cuda/attention.cu": "0" * 64, "cuda/gone.cu": "0" * 64}
+    text = report.report({**results, "sources": other})
+    assert "earlier kernels:** `kernels/cuda/attention.cu`, `kernels/cuda/gone.cu`." in text
+
+
+def test_a_run_that_was_begun_with_other_sources_does_not_go_on(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(json.dumps({"sources": {**sources.digests(), "cuda/rowwise.cu": "0" * 64}}))
+    with pytest.raises(InputError, match=r"was begun with another cuda/rowwise\.cu: give another --out, or delete it"):
+        run(tmp_path, ["machine-code"])
 
 
 def test_a_kernel_whose_contract_failed_was_not_timed(results: dict[str, object]) -> None:
