@@ -112,7 +112,7 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     lazy=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Exit codes: 0 passed, 1 the gate blocks, 2 bad input or usage, 3 a tool or service failed.",
+    epilog="Exit codes: 0 passed, 1 the gate blocks, 2 bad input or usage, 3 a tool or service failed, 130 Ctrl-C, 143 SIGTERM.",
 )
 @click.version_option(package_name="assay-ci", prog_name="assay")
 def assay() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from assay.baselines.errors import InputError, ServiceError
+from assay.baselines.errors import InputError
 from assay.baselines.evaluation import KIND, SCHEMA, check_rows
 from assay.baselines.evidence import Environment, Evidence, Provenance, Scalar
 from assay.baselines.record import EVIDENCE_NAME, Record, read_record, write_record
@@ -62,7 +62,7 @@ def run_evaluation(
     """Measure `adapter` and write the record to `out` (the supplement of a base to `<out>.base`).
 
     Finished chunks are kept in `out/.partial`; the same command continues there after an interruption, and a changed
-    subject or protocol starts over. Raises `InputError` for what cannot be measured, `ServiceError` when interrupted.
+    subject or protocol starts over. Raises `InputError` for what cannot be measured.
     """
     told = progress or Silent()
     plan = seeded(adapter.prepare(), sampling)
@@ -95,10 +95,8 @@ def run_evaluation(
         evidence = evidence.model_copy(update={"metrics": {**evidence.metrics, **measures}})
         supplement = rest.finish(table, environment, provenance) if rest is not None else None
     except KeyboardInterrupt:
-        raise ServiceError(
-            f"interrupted after {run.rows.table().num_rows:,} rows, which are kept in {out}: run the same command again"
-            " to continue."
-        ) from None
+        told.note(f"{run.rows.table().num_rows:,} rows are kept in {out}: run the same command again to continue.")
+        raise
     record = write_record(out, evidence, table)
     run.rows.discard()
     return Outcome(record, supplement, resumed)
