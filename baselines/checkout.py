@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from assay.baselines.errors import InputError
+from assay.baselines.usercode import is_text
 
 UNCOMMITTED = "uncommitted_files"
 """Attribute of evidence: how many files lay in the checkout otherwise than in the commit that it is recorded under."""
@@ -24,6 +25,8 @@ def relative_file(file: Path, head: Path) -> Path:
     place = file if file.is_absolute() or file.is_file() else head / file
     if not place.is_file():
         raise InputError(f"there is no file {file}: give the file of the declarations.")
+    if not is_text(str(file)):
+        raise InputError(f"the name of {str(file)!r} is no UTF-8: rename the file.")
     try:
         return place.resolve().relative_to(head.resolve())
     except ValueError:

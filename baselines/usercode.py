@@ -74,3 +74,12 @@ def _frames(error: BaseException) -> Iterator[tuple[str, int]]:
         yield str(traced.filename), int(traced.lineno or 0)
     if isinstance(error, SyntaxError) and error.filename:
         yield error.filename, error.lineno or 0
+
+
+def is_text(value: str) -> bool:
+    """Whether it can be written as UTF-8: half a surrogate pair, as of a file name in another encoding, cannot."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -178,7 +179,10 @@ def main(arguments: list[str] | None = None) -> None:
 def _fail(message: str, code: int) -> None:
     from assay.bot.text import shown
 
-    print(f"assay: {shown(message, 2000)}", file=sys.stderr)
+    try:
+        print(f"assay: {shown(message, 2000)}", file=sys.stderr, flush=True)
+    except OSError:  # nobody can be told, as on a full disk; the code stays, where Python's own would say "blocked"
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 lives as long as the process
     sys.exit(code)
 
 

@@ -174,3 +174,5 @@ def _check(d: Declaration) -> None:
             raise InputError(
                 f"{d.name}: the flag {flag} is a {type(value).__name__}: flags are numbers, words, true or false."
             )
+        if not all(usercode.is_text(text) for text in (str(flag), str(value))):
+            raise InputError(f"{d.name}: the flag {flag!r} holds half a surrogate pair: give text that UTF-8 has.")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.baselines import usercode
 from assay.baselines.errors import InputError
-from assay.baselines.usercode import in_brackets
+from assay.baselines.usercode import in_brackets, is_text
 
 if TYPE_CHECKING:
     import torch
@@ -80,7 +80,7 @@ class Declaration:
         if len(self.configuration) > MOST_FACTS:
             raise InputError(f"{self.name}: there are {len(self.configuration)} facts: give at most {MOST_FACTS}.")
         for flag, value in self.configuration.items():
-            if not isinstance(flag, str) or not 0 < len(flag) <= MOST_CHARACTERS:
+            if not isinstance(flag, str) or not is_text(flag) or not 0 < len(flag) <= MOST_CHARACTERS:
                 raise InputError(
                     f"{self.name}: a fact is named {str(flag)[:40]!r}: use a word of at most {MOST_CHARACTERS} characters."
                 )
@@ -88,6 +88,8 @@ class Declaration:
                 raise InputError(
                     f"{self.name}: the fact {flag} is a {type(value).__name__}: facts are numbers, words, true or false."
                 )
+            if isinstance(value, str) and not is_text(value):
+                raise InputError(f"{self.name}: the fact {flag} holds half a surrogate pair: give text that UTF-8 has.")
             if (len(value) > MOST_CHARACTERS) if isinstance(value, str) else not -(2.0**63) <= value < 2.0**63:
                 raise InputError(
                     f"{self.name}: the fact {flag} cannot be kept: give a finite number of 64 bits, or at most {MOST_CHARACTERS}"

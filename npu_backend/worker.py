@@ -113,6 +113,8 @@ def _compile(declaration: Declaration, options: Mapping[str, Any], folder: Path,
         model = declaration.model()
         if not isinstance(model, torch.nn.Module):
             raise InputError(f"`model` made a {type(model).__name__}, not a torch.nn.Module.")
+        if isinstance(model, torch.jit.ScriptModule):
+            raise InputError("`model` made a scripted or traced module: give the one that it was made from.")
         model = model.to(dtype).train(declaration.training)
     with _blamed("making the inputs", root):
         args, kwargs = _arguments(declaration.inputs(), dtype)

@@ -62,6 +62,12 @@ def test_a_narrow_terminal_loses_no_number(tmp_path: Path) -> None:
         assert number in done.stdout
 
 
+def test_the_code_stays_when_nobody_can_be_told(tmp_path: Path) -> None:
+    if not Path("/dev/full").is_char_device():
+        pytest.skip("this system has no /dev/full")
+    assert run("gate", "--base", "nowhere", "--head", "nowhere", shell="2> /dev/full").returncode == 2
+
+
 def test_no_home(tmp_path: Path) -> None:
     write(tmp_path, STATES["equivalent"])
     assert run(*GATE, HOME="").returncode == 0

@@ -67,6 +67,7 @@ def test_imports_run_as_from_the_root(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("x = 1", "declares no kernel"),
+        ("import sys\nsys.exit()", r"importing bench.py called sys.exit\(\)"),
         ("import nowhere_to_be_found", "importing bench.py raised ModuleNotFoundError"),
         ("def", "importing bench.py raised SyntaxError"),
         (GOOD + "import dataclasses\nagain = dataclasses.replace(double, graph_safe=False)", "declares double twice"),
@@ -96,6 +97,7 @@ def test_no_file(tmp_path: Path) -> None:
         ({"cases": {"a": {"dtype": "float64"}}}, "no tolerance for float64"),
         ({"contract_cases": {"a": {"dtype": "float32"}}}, "a is a timed and a contract case"),
         ({"configuration": {"tile": [1]}}, "the flag tile is a list"),
+        ({"configuration": {"tile": "\ud800"}}, "the flag 'tile' holds half a surrogate pair"),
     ],
 )
 def test_a_bad_declaration_is_refused_when_it_is_made(others: dict[str, Any], message: str) -> None:

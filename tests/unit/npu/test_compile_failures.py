@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.npu.compiling import DECLARED, invoke, worker_answer
 
+from assay.baselines.checkout import relative_file
 from assay.baselines.errors import InputError
 from assay.baselines.record import read_record
 from assay.bot.cli import assay
@@ -26,6 +27,7 @@ from assay.npu_backend.declaration import load
         ("lambda: nn.Linear(2, 2), lambda: {}[3]", "making the inputs raised KeyError: 3"),
         ("nn.Identity, lambda: torch.zeros(1, 2), training=True", "no output depends on a parameter"),
         ("nn.Identity, lambda: 3", "PyTorch found no graph to compile"),
+        ("lambda: torch.jit.trace(nn.ReLU(), torch.zeros(3)), lambda: torch.zeros(3)", "a scripted or traced module"),
     ],
 )
 def test_a_model_that_fails_says_why(model: str, words: str, tmp_path: Path) -> None:
@@ -36,6 +38,17 @@ def test_a_model_that_fails_says_why(model: str, words: str, tmp_path: Path) -> 
     assert words in failed["failed"]
     assert "\n" not in failed["failed"]
     assert fine["programs"]
+
+
+def test_what_is_no_utf8_is_refused(tmp_path: Path) -> None:
+    fact = r"configuration={'a': '\ud800'}"
+    (tmp_path / "models.py").write_text(f"{DECLARED}m = Declaration('m', nn.ReLU, lambda: torch.zeros(3), {fact})\n")
+    with pytest.raises(InputError, match="m: the fact a holds half a surrogate pair"):
+        load(tmp_path / "models.py")
+    name = tmp_path / "\udcff.py"
+    name.write_text("x = 1")
+    with pytest.raises(InputError, match=r"the name of '.*\\udcff\.py' is no UTF-8: rename the file"):
+        relative_file(name, tmp_path)
 
 
 def test_strict_names_the_operator(tmp_path: Path) -> None:
