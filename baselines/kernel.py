@@ -22,6 +22,8 @@ REFUSED = "refused."
 """Attribute of a case whose time is refused: one of `REFUSALS`."""
 LEASE = "lease"
 """Attribute that base and head of one run share: only then are their blocks pairs."""
+STANDS_STILL = "arms_stand_still"
+"""Attribute: whether every arm was seen to stand still while another was timed."""
 NORM = "norm."
 """Attribute of each timed case: norm of the reference's result on the same inputs."""
 

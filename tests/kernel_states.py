@@ -193,6 +193,7 @@ STATES: dict[str, Callable[[], Scene]] = {
     ),
     "policy-margin": lambda: beside(*pair({"c4096": 1.061}), policy="gate:\n  speed: {threshold: 5, margin: 10}\n"),
     "throttled": lambda: beside(*pair({}, throttled=7)),
+    "not-stopped": lambda: beside(*pair({}, attributes={"arms_stand_still": False})),
     "hostile": lambda: beside(
         *pair(
             {},

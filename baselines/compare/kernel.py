@@ -14,7 +14,7 @@ from assay.baselines.compare.verdict import MAX_FLIPS, Comparison, Finding, Over
 from assay.baselines.environment import differences
 from assay.baselines.errors import InputError
 from assay.baselines.evidence import Evidence
-from assay.baselines.kernel import CONTRACT, KIND, LEASE, NORM, REFUSALS, REFUSED, check_rows, series_of
+from assay.baselines.kernel import CONTRACT, KIND, LEASE, NORM, REFUSALS, REFUSED, STANDS_STILL, check_rows, series_of
 from assay.baselines.policy import Policy, accepted_for, exceeded_for
 from assay.baselines.record import Record
 from assay.baselines.stats.multiplicity import holm
@@ -261,6 +261,11 @@ def _warnings(base: Evidence, head: Evidence, rows: pa.Table, paired: bool) -> l
     throttled = sum(1 for value in rows.column("throttled").to_pylist() if value)
     if throttled:
         found.append(f"the GPU was throttled in {throttled} of {rows.num_rows} blocks")
+    if head.attributes.get(STANDS_STILL) is False:
+        found.append(
+            "the runner did not make the arms stand still out of their turn (SIGSTOP has no effect there), so that one that "
+            "keeps the machine busy may slow the other"
+        )
     failing = [a for a, v in base.attributes.items() if a.startswith(CONTRACT) and v is False]
     if failing:
         found.append(

@@ -19,6 +19,8 @@ from assay.kernels.bench.wire import EndedError, Pipe, SilenceError, WireError, 
 
 START_SECONDS = 120.0
 GRACE_SECONDS = 2.0
+STOP_SECONDS = 2.0
+"""How long a worker may take to stand still: a busy machine takes a while to run it once more and stop it."""
 _START = "from assay.kernels.bench.worker import main; main()"
 
 
@@ -38,6 +40,9 @@ class Arm:
         self.root = root
         self.wall = 0.0
         """Seconds that the last answer took, by the coordinator's clock."""
+        self.stands_still = True
+        """Whether it was seen to stand still between its turns; a sandbox that traces processes may ignore SIGSTOP."""
+        self._stopped = False
         self._timeout = timeout
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed with the worker
         here_reads, worker_writes = os.pipe()
@@ -74,7 +79,7 @@ class Arm:
         if self._pipe.unread():
             self._unasked(verb)
         number = new_number()
-        self._signal(signal.SIGCONT)
+        self._resume()
         try:
             started = time.perf_counter()
             self._pipe.send({"verb": verb, "arguments": arguments, "number": number})
@@ -90,7 +95,7 @@ class Arm:
             ) from None
         except WireError as error:
             raise RefusedTimeError("pipe", f"the worker {error}") from None
-        self._signal(signal.SIGSTOP)
+        self._stop()
         if answer.pop("number", None) != number:
             raise RefusedTimeError("pipe", "an answer came that repeats no request")
         if "refused" in answer:
@@ -112,6 +117,27 @@ class Arm:
         self._process.wait()
         self._log.close()
         self._scratch.cleanup()
+
+    def _stop(self) -> None:
+        """Return when the worker stands still or has ended, or when it is known that it cannot be made to."""
+        self._signal(signal.SIGSTOP)
+        self._stopped = True
+        deadline = time.perf_counter() + STOP_SECONDS
+        while self.stands_still and not self._still():
+            self.stands_still = time.perf_counter() < deadline
+            time.sleep(0.0002)
+
+    def _resume(self) -> None:
+        """Let the worker run, after a look at whether it stood still until now."""
+        if self._stopped:
+            self.stands_still = self.stands_still and self._still()
+        self._signal(signal.SIGCONT)
+        self._stopped = False
+
+    def _still(self) -> bool:
+        """Whether the worker is stopped, or has ended."""
+        # WNOWAIT: how the process ended stays for `_ended` to read.
+        return os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _signal(self, number: int) -> None:
         """To the worker's whole process group, while there is one."""

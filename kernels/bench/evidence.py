@@ -11,7 +11,7 @@ import pyarrow as pa
 from assay.baselines.checkout import UNCOMMITTED
 from assay.baselines.environment import capture
 from assay.baselines.evidence import Environment, Evidence, Metric, Provenance, Scalar, Subject
-from assay.baselines.kernel import CONTRACT, KIND, LATENCY, LEASE, NORM, REFUSED, SCHEMA
+from assay.baselines.kernel import CONTRACT, KIND, LATENCY, LEASE, NORM, REFUSED, SCHEMA, STANDS_STILL
 from assay.baselines.record import Record
 from assay.baselines.stats.speed import FEWEST_BLOCKS, median_interval, paired_change
 from assay.kernels.bench.order import BASE, CONTROL, HEAD
@@ -172,6 +172,7 @@ def _attributes(lease: Lease, arm: str, command: str) -> dict[str, Scalar]:
         "order_seed": plan.seed,
         "arms": ", ".join(lease.checkouts),
         "clocks": "read by NVML" if lease.clocks else "not available",
+        STANDS_STILL: lease.stands_still,
     }
     if BASE in lease.checkouts:
         found[LEASE] = lease.id

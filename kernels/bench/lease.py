@@ -106,6 +106,7 @@ class _Session:
         for timed in lease.timed.values():
             if timed.faults or not timed.arms:
                 continue
+            self._look(lease)
             try:
                 self._prepare(lease, timed, first=turn == 0)
                 self._blocks(timed, turn)
@@ -116,7 +117,14 @@ class _Session:
                     return False
             for name in timed.arms:
                 self._arms[name].ask("release")
+        self._look(lease)
         return True
+
+    def _look(self, lease: Lease) -> None:
+        """Whether the arms stand still out of their turn; that they do not is said once."""
+        if lease.stands_still and not all(arm.stands_still for arm in self._arms.values()):
+            lease.stands_still = False
+            self._told("this system does not stop processes (SIGSTOP): an arm may run while another is timed")
 
     def audit(self, lease: Lease) -> None:
         """Whether the times of the whole lease can be true."""

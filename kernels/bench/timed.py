@@ -114,6 +114,8 @@ class Lease:
     several: bool
     """Several kernels: cases are labelled `<kernel>.<case>`."""
     clocks: bool
+    stands_still: bool = True
+    """Whether every arm was seen to stand still while it was another's turn."""
 
     def label(self, kernel: str, case: str) -> str:
         return f"{kernel}.{case}" if self.several else case

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from assay.baselines.evidence import Environment
 from assay.baselines.policy import Policy
 from assay.baselines.record import Record, read_record, write_record
 from assay.bot.cli import assay
+from assay.kernels.bench import arm as arm_module
 from assay.kernels.bench.arm import Arm
 from assay.kernels.bench.evidence import records
 from assay.kernels.bench.lease import measure
@@ -252,11 +254,54 @@ def test_nothing_of_an_arm_runs_out_of_its_turn(tmp_path: Path) -> None:
         time.sleep(0.2)
         ended = time.monotonic()
         arms["head"].ask("release")
+        stood = arms["head"].stands_still
         diary = (tmp_path / "head" / "diary").read_text().split()
     ran = [float(line) for line in diary[:-1]]  # the last may be cut off
     assert len(ran) > 10
-    assert not [moment for moment in ran if began < moment < ended]
     assert any(moment > ended for moment in ran)
+    if not stood:
+        pytest.skip("SIGSTOP has no effect on this system, as the arm has noticed")
+    assert not [moment for moment in ran if began < moment < ended]
+
+
+def test_an_arm_is_stopped_after_each_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where stopping has no effect, so that the test above skips."""
+    sent = []
+    kill = os.killpg
+
+    def noted(group: int, number: int) -> None:
+        sent.append(number)
+        kill(group, number)
+
+    monkeypatch.setattr(os, "killpg", noted)
+    monkeypatch.setattr(arm_module, "STOP_SECONDS", 0.05)
+    with Arm("head", cheats.checkout(tmp_path / "head", cheats.HONEST), "cpu", timeout=60.0, environment={}) as arm:
+        for _ in range(2):
+            arm.ask("hello")
+        assert sent == [signal.SIGCONT, signal.SIGSTOP] * 2
+
+
+def test_an_arm_that_goes_on_before_its_turn_is_noticed(tmp_path: Path) -> None:
+    with Arm("head", cheats.checkout(tmp_path / "head", cheats.HONEST), "cpu", timeout=60.0, environment={}) as arm:
+        arm.ask("hello")
+        if not arm.stands_still:
+            pytest.skip("SIGSTOP has no effect on this system, as the arm has noticed")
+        os.killpg(arm._process.pid, signal.SIGCONT)
+        arm.ask("hello")
+        assert not arm.stands_still
+
+
+def test_arms_that_cannot_be_stopped_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a sandbox where SIGSTOP has no effect: it is waited for once by each arm, and the comparison notes it."""
+    kill = os.killpg
+    monkeypatch.setattr(os, "killpg", lambda group, number: number == signal.SIGSTOP or kill(group, number))
+    monkeypatch.setattr(arm_module, "STOP_SECONDS", 0.05)
+    found = lease(tmp_path, cheats.HONEST)
+    head, base = written(found, tmp_path / "evidence")
+    assert head.evidence.attributes["arms_stand_still"] is False
+    assert base is not None
+    warnings = compare(head, base, Policy(), TODAY).warnings
+    assert any("SIGSTOP has no effect there" in warning for warning in warnings)
 
 
 def test_a_worker_does_not_outlive_a_coordinator_that_was_killed(tmp_path: Path) -> None:
@@ -269,7 +314,7 @@ def test_a_worker_does_not_outlive_a_coordinator_that_was_killed(tmp_path: Path)
             "from assay.kernels.bench.arm import Arm\n"
             "arm = Arm('head', pathlib.Path(sys.argv[1]), 'cpu', timeout=60.0, environment={})\n"
             "arm.ask('hello')\n"
-            "print(arm._process.pid, flush=True)\n"
+            "print(arm._process.pid, arm.stands_still, flush=True)\n"
             "time.sleep(60)\n",
             str(folder),
         ],
@@ -277,8 +322,10 @@ def test_a_worker_does_not_outlive_a_coordinator_that_was_killed(tmp_path: Path)
         text=True,
     )
     assert coordinator.stdout is not None
-    worker = Path("/proc", coordinator.stdout.readline().strip(), "stat")
-    assert worker.read_text().rpartition(")")[2].split()[0] == "T"  # it stands still
+    process, stood = coordinator.stdout.readline().split()
+    worker = Path("/proc", process, "stat")
+    if stood == "True":
+        assert worker.read_text().rpartition(")")[2].split()[0] == "T"
     coordinator.kill()
     coordinator.wait()
     for _ in range(100):

@@ -40,6 +40,7 @@ EXPECTED = {
     "accepted-too-little": ("regressed", "failure"),
     "policy-margin": ("regressed", "failure"),
     "throttled": ("equivalent", "success"),
+    "not-stopped": ("equivalent", "success"),
     "hostile": ("regressed", "failure"),
 }
 
