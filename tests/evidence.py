@@ -18,7 +18,7 @@ CREATED = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 
 def outcomes(n: int, broke: int, fixed: int, base_accuracy: float = 0.5) -> tuple[list[int], list[int]]:
     """0/1 scores of base and head with exactly these flips and about this base accuracy."""
-    right = max(broke, round(n * base_accuracy))
+    right = min(max(broke, round(n * base_accuracy)), n - fixed)
     base = [1] * right + [0] * (n - right)
     head = list(base)
     head[:broke] = [0] * broke
