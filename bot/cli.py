@@ -80,6 +80,18 @@ class LazyGroup(click.Group):
         super().__init__(*args, **kwargs)
         self.lazy = lazy
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for before, word in zip(["", *args], args, strict=False):
+            option = word[:-1] if word.startswith("--") and word.find("=") == len(word) - 1 else before
+            if word and option is before:
+                continue
+            # Mostly a variable of the shell that is not set, which would choose the current folder, or every task.
+            what = (
+                f"{option} has an empty value" if option.startswith("-") and option != "--" else "an argument is empty"
+            )
+            ctx.fail(f"{what}: give one, or leave it out.")
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.lazy, *super().list_commands(ctx)]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.baselines.errors import InputError
+from assay.baselines.naming import names
 from assay.baselines.ranges import FiniteRange
 
 if TYPE_CHECKING:
@@ -169,9 +170,7 @@ def bench(**options: Any) -> None:
             head=head,
             base=base,
             device=options["device"],
-            kernels=tuple(
-                dict.fromkeys(n.strip() for part in options["kernels"] for n in part.split(",") if n.strip())
-            ),
+            kernels=names(options["kernels"], "--kernel"),
             blocks=options["blocks"],
             rounds=min(options["rounds"], options["blocks"] // 4),
             margin=options["margin"] / 100,
@@ -213,7 +212,7 @@ def _spike(options: dict[str, Any]) -> None:
 
     spike_scope.run(
         str(options["file"]),
-        kernels=[name for part in options["kernels"] for name in part.split(",") if name],
+        kernels=names(options["kernels"], "--kernel"),
         device=options["device"],
         out=options["out"],
         commit=head_commit(options["commit"], options["head"].resolve()),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.baselines.errors import InputError
+from assay.baselines.naming import names
 from assay.baselines.ranges import FiniteRange
 
 if TYPE_CHECKING:
@@ -140,12 +141,12 @@ def _request(options: dict[str, Any], head: Path) -> Request:
     from assay.npu_backend.declaration import DTYPES, PRECISIONS
     from assay.npu_backend.simulator import preset
 
-    file, names = _file(options["file"], _words(options["models"]))
+    file, chosen = _file(options["file"], names(options["models"], "--model"))
     if (file is None) == (not options["torchvision"] and not options["hf"]):
         raise InputError(
             "give FILE, or --torchvision, or --hf: one of them says what to compile (see `assay compile --help`)."
         )
-    if names and file is None:
+    if chosen and file is None:
         raise InputError("--model chooses among the models of FILE: leave it out, or give FILE.")
     if file is not None and (options["training"] or options["precision"] or options["dtype"] != "float32"):
         raise InputError("a declaration of FILE says this itself: leave --dtype, --precision and --training out.")
@@ -159,14 +160,14 @@ def _request(options: dict[str, Any], head: Path) -> Request:
     return Request(
         file=relative_file(file, head) if file is not None else None,
         machine=machine,
-        names=names,
+        names=chosen,
         torchvision=tuple(dict.fromkeys(options["torchvision"])),
         hugging_face=tuple(_folder(name, head) for name in dict.fromkeys(options["hf"])),
         dtype=options["dtype"],
         precision=options["precision"] or "",
         training=options["training"],
         strict=options["strict"],
-        without=_passes(_words(options["without"])),
+        without=_passes(names(options["without"], "--without")),
         timeout=options["timeout"],
         twice=not options["once"],
     )
@@ -180,29 +181,25 @@ def _folder(name: str, head: Path) -> str:
     return place.relative_to(head).as_posix() if place.is_relative_to(head) else str(place)
 
 
-def _file(given: str | None, names: tuple[str, ...]) -> tuple[Path | None, tuple[str, ...]]:
+def _file(given: str | None, chosen: tuple[str, ...]) -> tuple[Path | None, tuple[str, ...]]:
     """FILE or FILE:NAME as a path and names."""
     if given is None:
-        return None, names
+        return None, chosen
     file, colon, name = given.rpartition(":")
     if colon and file.endswith(".py"):
-        return Path(file), (*names, name) if name else names
-    return Path(given), names
+        return Path(file), (*chosen, name) if name else chosen
+    return Path(given), chosen
 
 
-def _words(given: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(word.strip() for part in given for word in part.split(",") if word.strip()))
-
-
-def _passes(names: tuple[str, ...]) -> tuple[str, ...]:
-    if names:
+def _passes(given: tuple[str, ...]) -> tuple[str, ...]:
+    if given:
         from assay.npu_backend.fusion import PASSES
 
         known = [made.name for made in PASSES]
-        for name in names:
+        for name in given:
             if name not in known:
                 raise InputError(f"there is no pass {name[:40]!r}: choose from {', '.join(known)}.")
-    return names
+    return given
 
 
 def _base(request: Request, root: Path, head: Path, scratch: Path) -> Checkout:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.baselines.errors import AssayError, InputError
+from assay.baselines.naming import names
 from assay.baselines.ranges import FiniteRange
 
 if TYPE_CHECKING:
@@ -296,11 +297,10 @@ def _adapter(options: Mapping[str, Any], checkpoint: str | None, model: str | No
         require("lm_eval", "torch", "transformers")
         from assay.quant.harness import Harness, HarnessOptions
 
-        names = [name.strip() for part in options["tasks"] for name in part.split(",") if name.strip()]
         return Harness(
             checkpoint,
             HarnessOptions(
-                tasks=tuple(dict.fromkeys(names)),
+                tasks=names(options["tasks"], "--tasks"),
                 include_path=tuple(options["include_path"]),
                 num_fewshot=options["num_fewshot"],
                 batch_size=options["batch_size"],

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from assay.baselines.errors import InputError
+from assay.baselines.naming import names
 from assay.baselines.record import write_atomically
 
 HELLASWAG = "hellaswag_cloze"
@@ -146,7 +147,7 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of the task files, for assay evaluate --include-path")
     parser.add_argument("--subjects", help="MMLU subjects that get a task of their own, by commas [default: all]")
     options = parser.parse_args()
-    subjects = None if options.subjects is None else [name for name in options.subjects.split(",") if name]
+    subjects = None if options.subjects is None else names([options.subjects], "--subjects")
     try:
         print("\n".join(write_local_tasks(options.data, options.out, subjects)))
     except InputError as error:

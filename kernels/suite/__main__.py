@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from assay.baselines.errors import AssayError, InputError, ServiceError
+from assay.baselines.naming import names
 from assay.kernels.suite import sources, stages, warm
 
 STAGES = (
@@ -45,7 +46,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds: to try the suite, not to publish")
     chosen = parser.parse_args()
     try:
-        run(chosen.out, [name.strip() for name in chosen.only.split(",") if name.strip()], quick=chosen.quick)
+        run(chosen.out, names([chosen.only], "--only"), quick=chosen.quick)
     except AssayError as error:
         print(f"Error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None

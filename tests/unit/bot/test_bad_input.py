@@ -60,7 +60,7 @@ def test_drift_without_a_repository(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 @pytest.mark.parametrize(
-    "name", ["x", "", "3f6c1d52-8f0e-4b5e-9a41-0c6d2f1b7a90\nsha=1", "3F6C1D52-8f0e-4b5e-9a41-0c6d2f1b7a90"]
+    "name", ["x", "3f6c1d52-8f0e-4b5e-9a41-0c6d2f1b7a90\nsha=1", "3F6C1D52-8f0e-4b5e-9a41-0c6d2f1b7a90"]
 )
 def test_no_name_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "is no name of a command" in refused(capsys, "command", "verify", "--id", name, *NOWHERE)
@@ -68,3 +68,26 @@ def test_no_name_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_an_age_that_no_calendar_holds(capsys: pytest.CaptureFixture[str]) -> None:
     assert "is not in the range" in refused(capsys, "baseline", "prune", "--max-age", "99999999999", *NOWHERE)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["compile", "--hf", ""], "--hf has an empty value"),
+        (["compile", "--out=", "models.py"], "--out has an empty value"),
+        (["evaluate", "--tasks", "", "--checkpoint", "c"], "--tasks has an empty value"),
+        (["bench", "--", ""], "an argument is empty"),
+        (["baseline", "fetch", ""], "an argument is empty"),
+    ],
+)
+def test_an_empty_argument_is_told(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_value_may_end_with_an_equals_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["compile", "--model=a=", "--machine=none"])
+    assert "empty" not in capsys.readouterr().err
