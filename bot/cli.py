@@ -86,10 +86,8 @@ class LazyGroup(click.Group):
             if word and option is before:
                 continue
             # Mostly a variable of the shell that is not set, which would choose the current folder, or every task.
-            what = (
-                f"{option} has an empty value" if option.startswith("-") and option != "--" else "an argument is empty"
-            )
-            ctx.fail(f"{what}: give one, or leave it out.")
+            where = f" after {option}" if option else ""
+            ctx.fail(f"the argument{where} is empty: give a value, or leave it out.")
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

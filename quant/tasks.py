@@ -147,8 +147,8 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of the task files, for assay evaluate --include-path")
     parser.add_argument("--subjects", help="MMLU subjects that get a task of their own, by commas [default: all]")
     options = parser.parse_args()
-    subjects = None if options.subjects is None else names([options.subjects], "--subjects")
     try:
+        subjects = None if options.subjects is None else names([options.subjects], "--subjects")
         print("\n".join(write_local_tasks(options.data, options.out, subjects)))
     except InputError as error:
         parser.error(str(error))

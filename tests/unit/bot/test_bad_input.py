@@ -73,11 +73,12 @@ def test_an_age_that_no_calendar_holds(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["compile", "--hf", ""], "--hf has an empty value"),
-        (["compile", "--out=", "models.py"], "--out has an empty value"),
-        (["evaluate", "--tasks", "", "--checkpoint", "c"], "--tasks has an empty value"),
-        (["bench", "--", ""], "an argument is empty"),
-        (["baseline", "fetch", ""], "an argument is empty"),
+        (["compile", "--hf", ""], "the argument after --hf is empty"),
+        (["compile", "--out=", "models.py"], "the argument after --out is empty"),
+        (["evaluate", "--tasks", "", "--checkpoint", "c"], "the argument after --tasks is empty"),
+        (["bench", "--", ""], "the argument after -- is empty"),
+        (["baseline", "fetch", ""], "the argument after fetch is empty"),
+        ([""], "the argument is empty"),
     ],
 )
 def test_an_empty_argument_is_told(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
