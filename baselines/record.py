@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +49,30 @@ def write_record(folder: Path, evidence: Evidence, rows: pa.Table | None) -> Rec
         return _write_record(folder, evidence, rows)
     except OSError as error:
         raise cannot_write(folder, error) from None
+
+
+def check_folder(folder: Path) -> None:
+    """Raises what `write_record` would, before anything is measured; nothing is created."""
+    folder = Path(folder)
+    check_writable(folder)
+    _refuse_foreign(folder)
+
+
+def check_writable(path: Path) -> None:
+    """Raises `InputError` or `ServiceError` for a path that cannot be written, as far as that is known beforehand.
+
+    Nothing is created: a file without a name is opened in the nearest folder that exists.
+    """
+    if path.name in ("", ".."):
+        raise InputError(f"{path} cannot be replaced: give a new path, with a name of its own.")
+    try:
+        with suppress(FileNotFoundError):
+            path.lstat()  # of a name that is too long, or below a file, this is told here
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        with tempfile.TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        raise cannot_write(path, error) from None
 
 
 def _refuse_foreign(folder: Path) -> None:

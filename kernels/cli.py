@@ -141,9 +141,14 @@ def bench(**options: Any) -> None:
     not timed.
     """
     from assay.baselines.checkout import base_folder, head_commit, relative_file, uncommitted
-    from assay.baselines.record import write_record
+    from assay.baselines.record import check_folder, write_record
 
     _require("torch")
+    out: Path = options["out"]
+    check_folder(out)
+    beside = out.with_name(f"{out.name}.base")
+    if options["base"] is not None:
+        check_folder(beside)
     if options["operator"]:
         _spike(options)
         return
@@ -192,8 +197,6 @@ def bench(**options: Any) -> None:
         run_id=options["run_id"],
         attempt=options["attempt"],
     )
-    out: Path = options["out"]
-    beside = out.with_name(f"{out.name}.base")
     record = write_record(out, made.evidence, made.rows)
     kept = write_record(beside, other.evidence, other.rows) if other is not None else None
     _print(lease, record, kept, out, beside, as_json=options["as_json"])

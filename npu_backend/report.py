@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.baselines.errors import InputError, cannot_write
-from assay.baselines.record import Record, write_record
+from assay.baselines.record import Record, check_writable, write_record
 from assay.npu_backend.codegen import dump_program, print_program
 from assay.npu_backend.compilation import Model, milliseconds
 from assay.npu_backend.machine import Machine
@@ -43,6 +43,7 @@ def check_folder(out: Path) -> None:
             ours = False
         if not ours:
             raise InputError(f"--out {out} holds other things than a report of assay compile: give a new folder.")
+    check_writable(out)
 
 
 def write_report(

@@ -17,12 +17,12 @@ import pyarrow as pa
 from assay.baselines.errors import InputError
 from assay.baselines.evaluation import KIND, SCHEMA, check_rows
 from assay.baselines.evidence import Environment, Evidence, Provenance, Scalar
-from assay.baselines.record import EVIDENCE_NAME, Record, read_record, write_record
+from assay.baselines.record import EVIDENCE_NAME, Record, check_folder, read_record, write_record
 from assay.quant.partial import PartialRows, complete_rows, work_key
 from assay.quant.plan import Adapter, Plan, TaskPlan
 from assay.quant.progress import Progress, Silent
 from assay.quant.sampling import Sampling, permutation, seeded
-from assay.quant.supplement import Base, Supplement
+from assay.quant.supplement import Base, Supplement, supplement_folder
 from assay.quant.table import build_evidence, order_rows
 
 Preflight = Callable[[Plan], list[str]]
@@ -65,6 +65,9 @@ def run_evaluation(
     subject or protocol starts over. Raises `InputError` for what cannot be measured.
     """
     told = progress or Silent()
+    check_folder(out)  # hours of measuring are not for nothing
+    if base is not None:
+        check_folder(supplement_folder(out))
     plan = seeded(adapter.prepare(), sampling)
     for line in (*plan.notes, *(preflight(plan) if preflight else ())):
         told.note(line)

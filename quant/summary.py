@@ -15,11 +15,12 @@ from assay.baselines.evidence import Evidence
 from assay.baselines.record import Record
 from assay.quant.evaluation import Outcome
 from assay.quant.sampling import Sampling
+from assay.quant.supplement import supplement_folder
 
 
 def print_outcome(outcome: Outcome, out: Path, sampling: Sampling, *, as_json: bool) -> None:
     """Print what an evaluation wrote, as a table or as one JSON document."""
-    supplement = out.with_name(f"{out.name}.base") if outcome.supplement is not None else None
+    supplement = supplement_folder(out) if outcome.supplement is not None else None
     if as_json:
         found = {
             "folder": str(out),

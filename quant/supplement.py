@@ -26,6 +26,11 @@ class Base:
     adapter: Adapter | None = None
 
 
+def supplement_folder(out: Path) -> Path:
+    """Where the supplement of a record lies: beside it."""
+    return out.with_name(f"{out.name}.base")
+
+
 class Supplement:
     """Base rows that the base record lacks, measured on the base checkpoint for exactly the examples of the head."""
 
@@ -35,7 +40,7 @@ class Supplement:
         self._base = base
         self._sampling = sampling
         self._tasks = set(rows.column("task").to_pylist())
-        self._out = out.with_name(f"{out.name}.base")
+        self._out = supplement_folder(out)
         self._told = told
         self._fresh = fresh
         self._plan: Plan | None = None

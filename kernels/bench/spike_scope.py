@@ -16,7 +16,7 @@ from assay.baselines.environment import capture
 from assay.baselines.errors import InputError, cannot_write
 from assay.baselines.evidence import Environment, Evidence, Metric, Provenance, Scalar, Subject
 from assay.baselines.kernel import CONTRACT, KIND, LATENCY
-from assay.baselines.record import Record, write_record
+from assay.baselines.record import Record, check_folder, check_writable, write_record
 from assay.kernels.bench.evidence import LIBRARIES, table
 from assay.kernels.bench.spike import Spike, spike
 from assay.kernels.bench.timed import Row
@@ -55,6 +55,9 @@ def run(
 ) -> None:
     """`assay bench --operator FILE[:NAME]`: writes the record `out` and the decision beside it, `out`.md."""
     path, name = _split(file)
+    check_folder(out)
+    decision = out.with_name(f"{out.name}.md")
+    check_writable(decision)
     declaration = _chosen(load(path), path, [*([name] if name else []), *kernels])
     found = spike(declaration, torch.device(device))
     command = f"assay bench --operator {path.name}:{declaration.name} --device {device} --out DIR"
@@ -65,7 +68,6 @@ def run(
         provenance=Provenance(commit=commit, run_id=run_id, attempt=attempt, created=datetime.now(UTC)),
     )
     written = write_record(out, made.evidence, made.rows)
-    decision = out.with_name(f"{out.name}.md")
     try:
         decision.write_text(markdown(found, command), encoding="utf-8")
     except OSError as error:

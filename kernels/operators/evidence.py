@@ -205,10 +205,13 @@ def _direct(name: str) -> Any:
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Folder for the records.")
 def main(device: str, names: tuple[str, ...], rounds: int, out: Path | None) -> None:
     """Prove the operators on a device, and print what was found as Markdown."""
+    from assay.baselines.record import check_writable
     from assay.kernels.operators.report import markdown, write_records
 
     if device.partition(":")[0] == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda needs a GPU that torch can see, and there is none: give --device cpu.")
+    if out is not None:
+        check_writable(out / cases.NAMES[0])
     found = [prove(name, torch.device(device), rounds=rounds) for name in names or cases.NAMES]
     click.echo(markdown(found))
     if out is not None:

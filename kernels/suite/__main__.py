@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from assay.baselines.errors import AssayError, InputError, ServiceError
+from assay.baselines.errors import AssayError, InputError, ServiceError, cannot_write
 from assay.baselines.naming import names
 from assay.kernels.suite import sources, stages, warm
 
@@ -64,10 +64,15 @@ def run(out: Path, wanted: Iterable[str], *, quick: bool = False) -> None:
         raise InputError(
             "the kernels are for Hopper (compute capability 9.0), and there is none: use --only machine-code."
         )
-    out.mkdir(parents=True, exist_ok=True)
     path = out / "results.json"
     now = sources.digests()
-    results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"sources": now}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        results: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {"sources": now}
+    except OSError as error:
+        raise cannot_write(out, error) from None
+    except ValueError:
+        raise InputError(f"{path} is damaged: give another --out, or delete it to begin anew.") from None
     moved = sources.changed(results.get("sources", {}), now)
     if moved:
         raise InputError(f"{path} was begun with another {moved[0]}: give another --out, or delete it to begin anew.")

@@ -14,7 +14,15 @@ from tests.evidence import evaluation
 
 from assay.baselines.errors import InputError
 from assay.baselines.evidence import TableRef, digest_of, dump_evidence
-from assay.baselines.record import EVIDENCE_NAME, ROWS_NAME, read_parquet, read_record, write_record
+from assay.baselines.record import (
+    EVIDENCE_NAME,
+    ROWS_NAME,
+    check_folder,
+    check_writable,
+    read_parquet,
+    read_record,
+    write_record,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -101,3 +109,29 @@ def test_types_come_back_as_they_were_written(tmp_path: Path) -> None:
     empty = large.slice(0, 0)
     pq.write_table(empty, tmp_path / "empty.parquet")
     assert read_parquet(tmp_path / "empty.parquet").equals(empty)
+
+
+def test_where_a_record_can_be_written_is_known_beforehand(tmp_path: Path) -> None:
+    check_folder(tmp_path / "not" / "yet" / "there")
+    check_writable(Path("relative"))
+    record = evaluation({"t": [1, 0]})
+    write_record(tmp_path / "record", record.evidence, record.rows)
+    check_folder(tmp_path / "record")  # is replaced
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    (tmp_path / "file").write_text("")
+    refused = {
+        tmp_path / "mine": "'thesis.tex'",
+        tmp_path / "file": "Not a directory",
+        tmp_path / "file" / "below": "Not a directory",
+        tmp_path / ("n" * 300): "File name too long",
+        Path(): "a name of its own",
+        Path("/"): "a name of its own",
+        Path("new/.."): "a name of its own",
+        Path("/proc/nothing"): "/proc/nothing",  # nobody can write there, root included
+    }
+    for folder, words in refused.items():
+        with pytest.raises(InputError, match=words):
+            check_folder(folder)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "mine", "record"]
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]

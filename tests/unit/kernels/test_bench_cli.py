@@ -84,6 +84,8 @@ def test_the_file_lies_in_the_head(repository: Path, tmp_path: Path) -> None:
         (["--margin", "0"], "Invalid value for '--margin'"),
         (["--blocks", "3"], "Invalid value for '--blocks'"),
         (["--base", "nowhere"], "--base nowhere is neither a folder nor a revision"),
+        (["--out", "/proc/out"], "cannot write /proc/out"),
+        (["--operator", "--out", "/proc/out"], "cannot write /proc/out"),
         (["--commit", "abc"], "--commit abc is not a full commit"),
     ],
 )

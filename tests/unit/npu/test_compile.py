@@ -209,6 +209,8 @@ def test_a_report_is_replaced_and_nothing_else(compiled: tuple[Path, Result], tm
         check_folder(tmp_path)
     with pytest.raises(InputError, match="no folder"):
         check_folder(tmp_path / "summary.json")
+    with pytest.raises(InputError, match="cannot write /proc/report"):
+        check_folder(Path("/proc/report"))
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,18 @@ def test_a_fixed_sample_is_the_head_of_the_permutation(arithmetic: Any, run: Run
     assert read_record(tmp_path / "r").digest == outcome.record.digest
 
 
+@pytest.mark.parametrize("name", ["r", "r.base"])
+def test_nothing_is_measured_for_a_folder_that_is_in_use(name: str, arithmetic: Any, run: Run, tmp_path: Path) -> None:
+    adapter = arithmetic()
+    base = Base(run(arithmetic(), Sampling(examples=3), tmp_path / "base").record)
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"holds other things than a record \('notes.txt'\)"):
+        run(adapter, Sampling(examples=3), tmp_path / "r", base=base)
+    assert adapter.asked == []
+    assert [path.name for path in (tmp_path / name).iterdir()] == ["notes.txt"]
+
+
 def test_the_rows_do_not_depend_on_the_chunk(arithmetic: Any, run: Run, tmp_path: Path) -> None:
     tables = [
         run(arithmetic(twins=5), Sampling(chunk=chunk), tmp_path / str(chunk)).record.rows for chunk in (1, 7, 1000)
