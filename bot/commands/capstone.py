@@ -167,7 +167,7 @@ def report(path: Path, output: Path | None, table: str | None, check: Path | Non
     from assay.baselines.record import write_atomically
     from assay.bot.milestones import report as writing
     from assay.bot.milestones import tables
-    from assay.bot.milestones.elsewhere import named, start_of
+    from assay.bot.milestones.elsewhere import named, place_of, start_of
     from assay.bot.milestones.shelf import headings
 
     if check is not None and table is None:
@@ -178,6 +178,7 @@ def report(path: Path, output: Path | None, table: str | None, check: Path | Non
     shelf = _shelf(path, proposal, options)
     if table is None:
         start = start_of(path)
+        shelf = replace(shelf, kept=tuple(replace(k, place=place_of(k.place, start)) for k in shelf.kept))
         source, capstone_path = _source(options, start), named(path, start)
         report_path = named(output, start) if output is not None else "report.md"
 

@@ -24,6 +24,13 @@ def word(path: Path, start: Path, variable: str) -> str:
     return shlex.quote(seen) if seen else f'"${{{variable}:?is not set: give your copy of the raw data}}"'
 
 
+def place_of(place: str, start: Path) -> str:
+    """Where raw data lies, for a reader on another machine: a URL, a path seen from `start`, or a folder's name alone."""
+    if not place or place.startswith(("https://", "http://")):
+        return place
+    return _seen(Path(place), start) or f"…/{Path(place).name}"
+
+
 def _seen(path: Path, start: Path) -> str:
     """The path relative to `start`; what was given as relative to it stays as it is. Empty when it lies outside."""
     if not path.is_absolute() and start == Path.cwd():
