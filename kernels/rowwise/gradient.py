@@ -15,19 +15,39 @@ import triton.language as tl
 from assay.kernels.rowwise.portable import matrix
 
 FUSED_LIMIT = 8_192
-"""Longest row for which one kernel forms dh and the sums over rows together; beyond it they are two kernels."""
-_BLOCK = 4_096
+"""Longest row that one kernel keeps in registers while it forms dh and the sums over rows."""
+LONG_LIMIT = 16_384
+"""Longest row that one kernel reads again from the caches for dh, which leaves the registers to one sum over rows. Where the
+bias needs a second one, and beyond, the sums over rows are a kernel of their own."""
+LONG_WARPS = 16
+PIECE = 4_096
 
 
 @triton.jit
-def _row_terms(h, dy, weight, row, columns, stride, dy_stride, mean, scale, start, lane, WEIGHT: tl.constexpr):
+def _row_terms(
+    h,
+    dy,
+    weight,
+    row,
+    columns,
+    stride,
+    dy_stride,
+    mean,
+    scale,
+    start,
+    lane,
+    WEIGHT: tl.constexpr,
+    KEEP: tl.constexpr = "",
+):
+    """`KEEP` is a hint to the first-level cache. Reads with different hints are also two reads: the compiler does not take the
+    first one's registers for the second."""
     inside = start + lane < columns
-    hat = (tl.load(h + row * stride + start + lane, mask=inside, other=0.0).to(tl.float32) - mean) * scale
-    hat = tl.where(inside, hat, 0.0)
-    slope = tl.load(dy + row * dy_stride + start + lane, mask=inside, other=0.0).to(tl.float32)
+    value = tl.load(h + row * stride + start + lane, mask=inside, other=0.0, eviction_policy=KEEP).to(tl.float32)
+    hat = tl.where(inside, (value - mean) * scale, 0.0)
+    slope = tl.load(dy + row * dy_stride + start + lane, mask=inside, other=0.0, eviction_policy=KEEP).to(tl.float32)
     g = slope
     if WEIGHT:
-        g = slope * tl.load(weight + start + lane, mask=inside, other=0.0).to(tl.float32)
+        g = slope * tl.load(weight + start + lane, mask=inside, other=0.0, eviction_policy=KEEP).to(tl.float32)
     return inside, hat, slope, g
 
 
@@ -60,6 +80,52 @@ def _backward_fused(
         tl.store(dweight + place, weight_sum, mask=lane < columns)
     if BIAS:
         tl.store(dbias + place, bias_sum, mask=lane < columns)
+
+
+@triton.jit
+def _backward_long(
+    h, dy, dtotal, weight, statistics, dh, dweight, rows, columns, stride, dy_stride, dtotal_stride,
+    CENTER: tl.constexpr, WEIGHT: tl.constexpr, TOTAL: tl.constexpr, PIECES: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Piece by piece, so that only the sums over rows live from one piece to the next."""
+    lane = tl.arange(0, BLOCK)
+    zero = tl.zeros([BLOCK], tl.float32)
+    sums = (zero,) * PIECES
+    for line in range(tl.program_id(0), rows, tl.num_programs(0)):
+        row = tl.cast(line, tl.int64)
+        mean = tl.load(statistics + 2 * row)
+        scale = tl.load(statistics + 2 * row + 1)
+        along = zero
+        flat = zero
+        for piece in tl.static_range(PIECES):
+            start = piece * BLOCK
+            _, hat, _, g = _row_terms(
+                h, dy, weight, row, columns, stride, dy_stride, mean, scale, start, lane, WEIGHT, "evict_last"
+            )
+            along += g * hat
+            flat += g
+        slant = tl.sum(along, axis=0) / columns
+        level = tl.sum(flat, axis=0) / columns
+        grown = ()
+        for piece in tl.static_range(PIECES):
+            start = piece * BLOCK
+            inside, hat, slope, g = _row_terms(
+                h, dy, weight, row, columns, stride, dy_stride, mean, scale, start, lane, WEIGHT, "evict_first"
+            )
+            out = g - hat * slant
+            if CENTER:
+                out -= level
+            out *= scale
+            if TOTAL:
+                out += tl.load(dtotal + row * dtotal_stride + start + lane, mask=inside, other=0.0).to(tl.float32)
+            tl.store(dh + row * columns + start + lane, out.to(dh.dtype.element_ty), mask=inside)
+            grown = grown + (sums[piece] + slope * hat,)  # type: ignore[assignment]  # noqa: RUF005 - Triton has no [*]
+        sums = grown
+    if WEIGHT:
+        for piece in tl.static_range(PIECES):
+            column = piece * BLOCK + lane
+            place = tl.program_id(0).to(tl.int64) * columns + column
+            tl.store(dweight + place, sums[piece], mask=column < columns)
 
 
 @triton.jit
@@ -126,6 +192,7 @@ def norm_backward(
     dtotal: torch.Tensor | None = None,
     bias: bool = False,
     fused_limit: int = FUSED_LIMIT,
+    long_limit: int = LONG_LIMIT,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """Gradients of a norm: of its input, of the weight and of the bias (None where there is none).
 
@@ -144,20 +211,25 @@ def norm_backward(
         kept = h.dtype if weight is None else weight.dtype
         return dh.view(h.shape), None if weight is None else empty.to(kept), empty.to(kept, copy=True) if bias else None
     handed = None if dtotal is None else matrix(dtotal)
-    warps = max(1, min(32, triton.next_power_of_2(columns) // 512))
-    parts = _parts(count, warps, h.device) if columns <= fused_limit else min(count, 64)
+    fused, long = columns <= fused_limit, fused_limit < columns <= long_limit and not bias
+    warps = LONG_WARPS if long else max(1, min(32, triton.next_power_of_2(columns) // 512))
+    parts = _parts(count, warps, h.device) if fused or long else min(count, 64)
     partial = torch.empty(2, parts, columns, dtype=torch.float32, device=h.device)
     common = (rows, slopes, rows if handed is None else handed, rows if weight is None else weight, statistics, dh)
     strides = (rows.stride(0), slopes.stride(0), 0 if handed is None else handed.stride(0))
     switches = {"WEIGHT": weight is not None, "TOTAL": handed is not None, "CENTER": center}
-    if columns <= fused_limit:
-        block = triton.next_power_of_2(columns)
+    if fused:
         _backward_fused[(parts,)](
-            *common, partial[0], partial[1], count, columns, *strides, **switches, BIAS=bias, BLOCK=block,
+            *common, partial[0], partial[1], count, columns, *strides, **switches, BIAS=bias,
+            BLOCK=triton.next_power_of_2(columns), num_warps=warps,
+        )  # fmt: skip
+    elif long:
+        _backward_long[(parts,)](
+            *common, partial[0], count, columns, *strides, **switches, PIECES=triton.cdiv(columns, PIECE), BLOCK=PIECE,
             num_warps=warps,
         )  # fmt: skip
     else:
-        _backward_rows[(count,)](*common, columns, *strides, **switches, BLOCK=_BLOCK, num_warps=8)
+        _backward_rows[(count,)](*common, columns, *strides, **switches, BLOCK=PIECE, num_warps=8)
         if weight is not None or bias:
             _backward_columns[(triton.cdiv(columns, 1_024), parts)](
                 rows, slopes, statistics, partial[0], partial[1], count, columns, *strides[:2],

@@ -95,7 +95,7 @@ def run(out: Path, wanted: Iterable[str], *, quick: bool = False) -> None:
         "compile": lambda: warm.everything(say),
         "rowwise": lambda: list(stages.rowwise_times(say, contract)),
         "attention": lambda: list(stages.attention_times(say, contract)),
-        "backward": lambda: list(stages.backward_times(say)),
+        "backward": lambda: list(stages.backward_times(say, contract)),
         "ablations": lambda: list(stages.ablation_times(say, contract)),
         "overheads": lambda: stages.overheads(say),
         "traffic": lambda: stages.traffic(say),

@@ -139,6 +139,64 @@ def _reference(operator: str, x: torch.Tensor, **others: torch.Tensor) -> Any:
     return y if residual is None else (y, h)
 
 
+def norm_backward(operator: str, kernel: Callable[..., Any]) -> Declaration:
+    """Gradients of a norm from what its forward saved: of x, of the weight and of the bias."""
+    sizes = contract()["timed"]["backward"]
+    cases = {
+        f"{dtype}-c{width}": {
+            "rows": sizes["bytes"] // (width * model.ITEMSIZE[dtype]),
+            "columns": width,
+            "dtype": dtype,
+        }
+        for dtype in DTYPES
+        for width in sizes["widths"]
+    }
+
+    def cost(case: Parameters) -> model.Cost:
+        return model.norm_backward(operator, int(case["rows"]), int(case["columns"]), str(case["dtype"]))
+
+    return Declaration(
+        name=f"{operator}-backward",
+        kernel=kernel,
+        inputs=functools.partial(_backward_inputs, operator),
+        reference=functools.partial(_backward_reference, operator),
+        tolerances=tolerances("norm-backward"),
+        cases=cases,
+        contract_cases={
+            f"{dtype}-{case}": {**parameters, "dtype": dtype}
+            for dtype in DTYPES
+            for case, parameters in contract()["backward-cases"].items()
+        },
+        bytes=lambda case: cost(case).bytes,
+        flops=lambda case: cost(case).flops,
+    )
+
+
+def _backward_inputs(
+    operator: str, case: Parameters, generator: torch.Generator, device: torch.device
+) -> dict[str, Any]:
+    """What the forward reads, the gradient of its result, and float32 (rows, 2): mean and 1/deviation, from float64."""
+    found = row_inputs(operator, False, case, generator, device)
+    x = found["x"]
+    found["slope"] = laid_out(
+        str(case.get("layout", "contiguous")),
+        (int(case["rows"]), int(case["columns"])),
+        lambda size: draw("random", size, generator, device).to(x.dtype),
+    )
+    wide = x.double()
+    mean = wide.mean(-1) if operator == "layernorm" else wide.new_zeros(len(wide))
+    square = (wide - mean[:, None]).pow(2).mean(-1)
+    found["statistics"] = torch.stack([mean, torch.rsqrt(square + EPSILON)], -1).float()
+    return found
+
+
+def _backward_reference(operator: str, x: torch.Tensor, slope: torch.Tensor, **others: torch.Tensor) -> Any:
+    parameters = {name: value.requires_grad_() for name, value in others.items() if name != "statistics"}
+    with torch.enable_grad():
+        y = _reference(operator, x.requires_grad_(), **parameters)
+        return torch.autograd.grad(y, [x, *parameters.values()], slope)
+
+
 def attention(kernel: Callable[..., Any], *, name: str = "attention") -> Declaration:
     """Causal attention on the declared lengths, with as many and with fewer key heads."""
     sizes = contract()["timed"]["attention"]
@@ -218,6 +276,13 @@ def _norm(language: str, operator: str, x: torch.Tensor, **others: torch.Tensor)
     return y if total is None else (y, total)
 
 
+def _norm_backward(operator: str, x: torch.Tensor, slope: torch.Tensor, **others: torch.Tensor) -> Any:
+    found = _module("rowwise", "gradient").norm_backward(
+        operator, x, slope, others["weight"], others["statistics"], bias="bias" in others
+    )
+    return tuple(gradient for gradient in found if gradient is not None)
+
+
 def _attention(language: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     y: torch.Tensor = _module("attention", language).attention(q, k, v)
     return y
@@ -235,7 +300,11 @@ def _all(language: str, suffix: str) -> list[Declaration]:
 HOPPER: list[Declaration] = _all("hopper", "")
 PORTABLE: list[Declaration] = _all("portable", "-triton")
 
+BACKWARD: list[Declaration] = [
+    norm_backward(operator, functools.partial(_norm_backward, operator)) for operator in ("rmsnorm", "layernorm")
+]
+
 
 def declared() -> Mapping[str, Declaration]:
     """All declarations by name."""
-    return {declaration.name: declaration for declaration in (*HOPPER, *PORTABLE)}
+    return {declaration.name: declaration for declaration in (*HOPPER, *PORTABLE, *BACKWARD)}

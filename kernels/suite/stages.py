@@ -18,17 +18,18 @@ from typing import Any
 import torch
 
 from assay.kernels import contract as contracts
-from assay.kernels import model, sass
+from assay.kernels import sass
 from assay.kernels.attention import hopper as attention_hopper
 from assay.kernels.attention import portable as attention_portable
 from assay.kernels.cuda.program import Build, cubin
 from assay.kernels.declaration import Declaration
+from assay.kernels.rowwise import gradient as rows_gradient
 from assay.kernels.rowwise import hopper as rows_hopper
 from assay.kernels.rowwise import portable as rows_portable
 from assay.kernels.rowwise.mapping import choose
 from assay.kernels.suite import contenders as who
 from assay.kernels.suite import timing
-from assay.kernels.suite.declarations import HEAD, HOPPER, contract, declared
+from assay.kernels.suite.declarations import BACKWARD, HEAD, HOPPER, contract, declared
 
 Say = Callable[[str], None]
 Result = dict[str, Any]
@@ -100,7 +101,16 @@ def triton_builds() -> dict[str, Callable[[], bytes]]:
             rows_portable._softmax_whole, types, {"ROWS": 1, "BLOCK": columns}, warps=warps
         )
 
+    def backward(dtype: str) -> Callable[[], bytes]:
+        tensors = dict.fromkeys(("h", "dy", "dtotal", "weight"), f"*{dtype}")
+        sizes = dict.fromkeys(("rows", "columns", "stride", "dy_stride", "dtotal_stride"), "i32")
+        types = {**tensors, "statistics": "*fp32", "dh": f"*{dtype}", "dweight": "*fp32", **sizes}
+        constants = {"CENTER": False, "WEIGHT": True, "TOTAL": False, "PIECES": 4, "BLOCK": rows_gradient.PIECE}
+        return lambda: sass.triton_cubin(rows_gradient._backward_long, types, constants, warps=rows_gradient.LONG_WARPS)
+
     return {
+        "rmsnorm-backward, bfloat16, 16384": backward("bf16"),
+        "rmsnorm-backward, float32, 16384": backward("fp32"),
         "attention-triton, 8 warps": attend(8),
         "attention-triton, 4 warps": attend(4),
         "softmax-triton, bfloat16, 4096": soft(4_096),
@@ -178,39 +188,21 @@ def attention_times(say: Say, results: Mapping[str, Sequence[Result]]) -> Iterat
         torch.cuda.empty_cache()
 
 
-def backward_times(say: Say) -> Iterator[Result]:
+def backward_times(say: Say, results: Mapping[str, Sequence[Result]]) -> Iterator[Result]:
     """Backward of the norms over the declared widths, from saved tensors."""
-    sizes = contract()["timed"]["backward"]
-    for operator in ("rmsnorm", "layernorm"):
-        declaration = declared()[operator]
-        for dtype in ("bfloat16", "float32"):
-            for columns in sizes["widths"]:
-                rows = sizes["bytes"] // (columns * model.ITEMSIZE[dtype])
-                parameters = {"rows": rows, "columns": columns, "dtype": dtype}
-                generator = torch.Generator(device="cuda").manual_seed(columns)
-                inputs = declaration.inputs(parameters, generator, torch.device("cuda"))
-                inputs["slope"] = torch.randn_like(inputs["x"])
-                named = who.backward(operator, inputs)
-                gap = _gradient_gap(operator, inputs, named)
-                times = timing.interleaved({n: [c] for n, c in named.items()}, ROUNDS["backward"], seed=columns)
-                cost = model.norm_backward(operator, rows, columns, dtype)
-                yield {
-                    "name": f"{operator}-backward", "case": f"{dtype}-c{columns}", "bytes": cost.bytes,
-                    "flops": cost.flops, "seconds": times, "gradient_error": gap,
-                }  # fmt: skip
-                del inputs, named
-                torch.cuda.empty_cache()
-        say(f"timed {operator} backward")
-
-
-def _gradient_gap(operator: str, inputs: Mapping[str, Any], named: Mapping[str, Callable[[], Any]]) -> float:
-    """||ours - float64|| / ||float64|| over the gradient of x, on the first 64 rows, whose gradients do not mix."""
-    few = {n: (v[:64] if n in ("x", "slope") else v).detach().double() for n, v in inputs.items()}
-    x = few["x"].requires_grad_()
-    y = who.eager(operator, x, **{n: v for n, v in few.items() if n not in ("x", "slope")})
-    (want,) = torch.autograd.grad(y, [x], few["slope"])
-    got = named[who.OURS]()[0][:64].double()
-    return float((got - want).norm() / want.norm())
+    for declaration in BACKWARD:
+        if not passed(results, declaration.name):
+            say(f"{declaration.name} is not timed: its contract fails")
+            continue
+        for case, parameters in declaration.cases.items():
+            generator = torch.Generator(device="cuda").manual_seed(len(case))
+            inputs = declaration.inputs(parameters, generator, torch.device("cuda"))
+            named = who.backward(declaration.name.removesuffix("-backward"), inputs)
+            times = timing.interleaved({n: [c] for n, c in named.items()}, ROUNDS["backward"], seed=len(case))
+            yield _case(declaration, case, times)
+            del inputs, named
+            torch.cuda.empty_cache()
+        say(f"timed {declaration.name}")
 
 
 def ablation_times(say: Say, results: Mapping[str, Sequence[Result]]) -> Iterator[Result]:

@@ -142,3 +142,11 @@ def test_what_is_no_cubin_is_refused() -> None:
         sass.disassemble(b"hello")
     with pytest.raises(InputError, match="does not read"):
         sass.disassemble(b"\x7fELF" + bytes(200))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_the_backward_of_a_long_row_keeps_its_sums_in_registers(dtype: str) -> None:
+    code = sass.disassemble(stages.triton_builds()[f"rmsnorm-backward, {dtype}, 16384"]())
+    assert code.registers * 512 <= 65_536
+    assert code.spills <= 16  # of 128 registers, outside of the loop over rows
+    assert set(code.width("STG")) == {128}
