@@ -8,6 +8,8 @@ from pathlib import Path
 
 FAILURES = (Exception, SystemExit)
 """What code of the user may end with that is no wish to stop us."""
+MAX_PRINTED = 1 << 30
+"""Most bytes that code of the user may print in one process: more is a loop, and would fill the disk."""
 MOST = 300
 _PACKAGES = ("site-packages", "dist-packages")
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from assay.baselines import usercode
 from assay.baselines.errors import AssayError, InputError, ServiceError
 
 RESULT = "result.json"
@@ -112,6 +113,11 @@ class _Worker:
                 doing = f" (it was {self._doing})" if self._doing else ""
                 raise ServiceError(
                     f"compiling {self._name} took longer than {seconds:g} s{doing}: give a larger --timeout, or fewer models."
+                )
+            if os.fstat(self._log.fileno()).st_size > usercode.MAX_PRINTED:
+                doing = f" ({self._doing})" if self._doing else ""
+                raise InputError(
+                    f"{self._name}: more than {usercode.MAX_PRINTED >> 20:,} MiB were printed{doing}: let the models print less."
                 )
             if not select.select([self._progress], [], [], min(left, _GLANCE))[0]:
                 if self._process.poll() is not None:

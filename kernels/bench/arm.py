@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from assay.baselines import usercode
 from assay.baselines.errors import InputError, ServiceError
 from assay.kernels.bench.audit import Fault
 from assay.kernels.bench.wire import EndedError, Pipe, SilenceError, WireError, new_number
@@ -83,8 +84,9 @@ class Arm:
         try:
             started = time.perf_counter()
             self._pipe.send({"verb": verb, "arguments": arguments, "number": number})
-            answer = self._pipe.receive(seconds or self._timeout)
+            answer = self._pipe.receive(seconds or self._timeout, self._glance)
             self.wall = time.perf_counter() - started
+            self._glance()
         except EndedError:
             raise ServiceError(self._ended(verb)) from None
         except SilenceError:
@@ -133,6 +135,13 @@ class Arm:
             self.stands_still = self.stands_still and self._still()
         self._signal(signal.SIGCONT)
         self._stopped = False
+
+    def _glance(self) -> None:
+        """Raises `InputError` when user code has printed so much that it is a loop, and would fill the disk."""
+        if os.fstat(self._log.fileno()).st_size > usercode.MAX_PRINTED:
+            raise InputError(
+                f"{self.name}: the kernel printed more than {usercode.MAX_PRINTED >> 20:,} MiB: let it print less."
+            )
 
     def _still(self) -> bool:
         """Whether the worker is stopped, or has ended."""

@@ -12,11 +12,13 @@ import secrets
 import select
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 from assay.baselines.errors import AssayError
 
 MAX_FRAME = 1 << 20
+GLANCE_SECONDS = 2.0
 _HEADER = struct.Struct(">I")
 
 
@@ -51,9 +53,16 @@ class Pipe:
         except (BrokenPipeError, OSError):
             raise EndedError("ended") from None
 
-    def receive(self, seconds: float | None) -> dict[str, Any]:
-        """Read one frame within `seconds` (None: wait). Raises `SilenceError`, `EndedError` or `WireError`."""
+    def receive(self, seconds: float | None, glance: Callable[[], None] | None = None) -> dict[str, Any]:
+        """Read one frame within `seconds` (None: wait). Raises `SilenceError`, `EndedError` or `WireError`.
+
+        `glance` is called every few seconds of silence, and ends the waiting by what it raises.
+        """
         deadline = None if seconds is None else time.monotonic() + seconds
+        while glance is not None and not select.select([self.reading], [], [], _left(deadline, GLANCE_SECONDS))[0]:
+            if _left(deadline) == 0:
+                raise SilenceError("gave no answer in time")
+            glance()
         (length,) = _HEADER.unpack(self._exactly(_HEADER.size, deadline))
         if length > MAX_FRAME:
             raise WireError(f"sent a message of {length:,} bytes, over {MAX_FRAME:,}")
@@ -80,14 +89,20 @@ class Pipe:
     def _exactly(self, count: int, deadline: float | None) -> bytes:
         data = b""
         while len(data) < count:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self.reading], [], [], left)[0]:
+            if not select.select([self.reading], [], [], _left(deadline))[0]:
                 raise SilenceError("gave no answer in time")
             part = os.read(self.reading, count - len(data))
             if not part:
                 raise EndedError("ended")
             data += part
         return data
+
+
+def _left(deadline: float | None, most: float | None = None) -> float | None:
+    """Seconds until the deadline, at least 0 and at most `most`; None is for ever."""
+    limits = [] if most is None else [most]
+    limits += [] if deadline is None else [max(0.0, deadline - time.monotonic())]
+    return min(limits, default=None)
 
 
 def new_number() -> str:

@@ -26,6 +26,14 @@ def bytes_moved(case): return 8 * case["n"]
 def kernel(x): return x * 2
 """
 
+PRINTS_FOR_EVER = """
+def bytes_moved(case): return 8 * case["n"]
+
+def kernel(x):
+    while True:
+        print("x" * 100_000)
+"""
+
 SLOW = """
 def bytes_moved(case): return 8 * case["n"]
 

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from tests.integration.kernels import cheats
 
+from assay.baselines import usercode
 from assay.baselines.compare import compare
 from assay.baselines.compare.verdict import Overall, State
 from assay.baselines.errors import InputError, ServiceError
@@ -187,6 +188,13 @@ def test_a_worker_that_ends_or_hangs_is_one_line(head: str, message: str, tmp_pa
         lease(tmp_path, head, base=None, timeout=4.0)
     assert "\n" not in str(caught.value)
     assert time.monotonic() - started < 40
+    assert not _children()
+
+
+def test_a_kernel_that_prints_for_ever_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usercode, "MAX_PRINTED", 2 << 20)
+    with pytest.raises(InputError, match=r"^head: the kernel printed more than 2 MiB: let it print less\.$"):
+        lease(tmp_path, cheats.PRINTS_FOR_EVER, base=None)
     assert not _children()
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.npu.compiling import alive, invoke
 
-from assay.baselines.errors import ServiceError
+from assay.baselines import usercode
+from assay.baselines.errors import InputError, ServiceError
 from assay.npu_backend import compilation
 from assay.npu_backend.compilation import Request
 from assay.npu_backend.machine import SPEC
@@ -79,6 +80,12 @@ def test_a_process_without_an_answer(program: str, words: str, tmp_path: Path) -
     with pytest.raises(ServiceError) as caught:
         ask(tmp_path, program)
     assert words in str(caught.value)
+
+
+def test_a_process_that_prints_for_ever_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usercode, "MAX_PRINTED", 2 << 20)
+    with pytest.raises(InputError, match=r"more than 2 MiB were printed \(compiling big \(1 of 2\)\): let the models"):
+        ask(tmp_path, TELLS + "while True: print('x' * 100_000)")
 
 
 def test_what_a_process_wrote_is_told_before_its_end(tmp_path: Path) -> None:
