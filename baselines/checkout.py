@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import subprocess
 import sys
-import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from assay.baselines.errors import InputError
@@ -58,14 +56,24 @@ def base_folder(base: str, head: Path, scratch: Path, told: Callable[[str], None
             f"--base {base} is neither a folder nor a revision of {head}: fetch it first (fetch-depth: 0), or give a folder."
         )
     commit = _git(head, "merge-base", commit, "HEAD").decode().strip() or commit
-    # Within a repository, `git archive` alone writes the current folder's part; from the top it is the whole tree.
-    top = _git(head, "rev-parse", "--show-toplevel").decode().strip()
-    data = _git(Path(top), "archive", "--format=tar", commit)
+    top = Path(os.fsdecode(_git(head, "rev-parse", "--show-toplevel")).rstrip("\n"))
     folder = scratch / "base"
     folder.mkdir()
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        archive.extractall(folder, filter="data")
-    return (folder / head.resolve().relative_to(Path(top).resolve())).resolve(), commit
+    _write_out(top, commit, folder, scratch / "index")
+    return (folder / head.resolve().relative_to(top.resolve())).resolve(), commit
+
+
+def _write_out(top: Path, commit: str, folder: Path, index: Path) -> None:
+    """All files of a commit, as a checkout has them. Not by `git archive`, which leaves out what is `export-ignore`, nor by a
+    worktree, which would be noted in the repository."""
+    own = {"GIT_INDEX_FILE": str(index)}
+    for arguments in (["read-tree", commit], ["checkout-index", "--all", "--quiet", f"--prefix={folder}/"]):
+        done = _run(top, arguments, own)
+        if done is None or done.returncode != 0:
+            why = " ".join(done.stderr.decode(errors="replace").split())[:200] if done is not None else "git failed"
+            raise InputError(
+                f"the base {commit[:12]} cannot be written out ({why}): check it out, and give its folder."
+            )
 
 
 def head_commit(
@@ -121,8 +129,20 @@ def commit_of(folder: Path) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> bytes:
+    done = _run(folder, arguments)
+    return done.stdout if done is not None and done.returncode == 0 else b""
+
+
+def _run(
+    folder: Path, arguments: Sequence[str], more: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes] | None:
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, timeout=120, check=False)
+        return subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, **(more or {})},
+        )
     except (OSError, subprocess.SubprocessError):
-        return b""
-    return done.stdout if done.returncode == 0 else b""
+        return None

@@ -27,12 +27,16 @@ STANDS_STILL = "arms_stand_still"
 NORM = "norm."
 """Attribute of each timed case: norm of the reference's result on the same inputs."""
 
+BUSY = "busy"
+"""The one refusal that accuses nobody: it voids the time."""
 REFUSALS = {
     "wrong-output": "a launch of a timed block gave a wrong output, although the contract had passed",
     "input-mutated": "a timed launch changed an input that it does not declare to write",
+    "other-inputs": "some timed blocks had other inputs than the base's, from the same seed",
     "late-work": "work went on after its time had been taken",
     "patched": "a function that measures or judges was exchanged",
     "clock": "the times that the kernel's process reported do not fit the coordinator's clock",
+    BUSY: "others held the processor, so that its clock cannot be told from a slowed one",
     "roofline": "it claims to be faster than this machine can move its bytes or do its operations",
     "pipe": "it wrote to the pipe of the results",
 }

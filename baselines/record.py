@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -86,6 +87,23 @@ def _refuse_foreign(folder: Path) -> None:
         raise InputError(
             f"{folder} holds other things than a record ({others[0][:60]!r}): give a new folder, so that nothing of yours is replaced."
         )
+    if _is_another_document(folder / EVIDENCE_NAME):
+        raise InputError(
+            f"{folder} holds an {EVIDENCE_NAME} that assay has not written: give a new folder, so that nothing of yours is replaced."
+        )
+
+
+def _is_another_document(path: Path) -> bool:
+    """Whether it is JSON, and not evidence of any version. What is damaged may be evidence that was cut short."""
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            return True
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, RecursionError):
+        return False
+    return not (isinstance(found, dict) and {"schema_version", "kind"} <= found.keys())
 
 
 def _write_record(folder: Path, evidence: Evidence, rows: pa.Table | None) -> Record:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shlex
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -166,7 +168,9 @@ def bench(**options: Any) -> None:
         if options["base"] is not None:
             base, base_commit = base_folder(options["base"], head, Path(scratch))
             if not (base / file).is_file():
-                _tell(f"the base has no {file} yet: there is nothing to compare with")
+                _tell(
+                    f"the base has no {file} yet: there is nothing to compare with, and `assay gate --head` alone checks it"
+                )
                 base = None
             else:
                 changed["base"] = len(uncommitted(base))
@@ -199,6 +203,8 @@ def bench(**options: Any) -> None:
     )
     record = write_record(out, made.evidence, made.rows)
     kept = write_record(beside, other.evidence, other.rows) if other is not None else None
+    if other is None and options["base"] is not None and beside.is_dir():
+        shutil.rmtree(beside)  # of an earlier lease, whose head was just replaced
     _print(lease, record, kept, out, beside, as_json=options["as_json"])
 
 
@@ -229,10 +235,12 @@ def _gpu(device: str) -> bool:
     import torch
 
     kind = device.partition(":")[0]
-    if kind not in ("cpu", "cuda"):
+    if re.fullmatch(r"cpu|cuda(:\d{1,2})?", device, re.ASCII) is None:
         raise InputError(f"--device {device[:40]} is not known: give cpu, cuda or cuda:1.")
     if kind == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda needs a GPU that torch can see, and there is none: give --device cpu.")
+    if kind == "cuda" and int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
+        raise InputError(f"--device {device}: there are {torch.cuda.device_count()} GPUs, counted from 0.")
     return kind == "cuda"
 
 

@@ -7,6 +7,7 @@ values change: an output that was remembered is stale then.
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -114,7 +115,27 @@ def draw(declaration: Declaration, parameters: Parameters, seed: int, device: to
         raise InputError(f"{declaration.name}: `inputs` {raised(error)}") from error
     if not isinstance(found, dict) or not any(isinstance(value, torch.Tensor) for value in found.values()):
         raise InputError(f"{declaration.name}: `inputs` gives {type(found).__name__}: return named tensors in a dict.")
+    for name, value in found.items():
+        if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+            raise InputError(f"{declaration.name}: the input {name} is a sparse tensor: give its parts as plain ones.")
+    unknown = sorted(declaration.mutates - found.keys())
+    if unknown:
+        raise InputError(f"{declaration.name}: `mutates` names {unknown[0]}, and `inputs` gives {', '.join(found)}.")
     return found
+
+
+def digest_of(values: Mapping[str, Any], most: int) -> str:
+    """Of inputs: names, shapes, strides, types, and the first `most` bytes of each tensor (0: its form alone)."""
+    hasher = hashlib.sha256()
+    for name, value in sorted(values.items()):
+        hasher.update(name.encode())
+        if isinstance(value, torch.Tensor):
+            hasher.update(f"{tuple(value.shape)}{value.stride()}{value.dtype}".encode())
+            if most:
+                hasher.update(bits_of(value)[:most].cpu().numpy().tobytes())
+        else:
+            hasher.update(repr(value)[:1000].encode())
+    return hasher.hexdigest()[:16]
 
 
 def expectation(declaration: Declaration, inputs: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -148,6 +169,12 @@ def outputs_of(declaration: Declaration, result: Any, inputs: Mapping[str, Any])
     for value in found:
         if type(value) is not torch.Tensor:
             raise InputError(f"the kernel returned a {type(value).__name__}, not a plain tensor")
+        if value.layout is not torch.strided:
+            raise InputError("the kernel returned a sparse tensor, not a plain one")
+        if value.is_neg() or value.is_conj():
+            raise InputError(
+                "the kernel returned a view that is negated or conjugated only when it is read: resolve it"
+            )
     return found
 
 
@@ -267,4 +294,7 @@ def mutated(inputs: Mapping[str, Any], before: Mapping[str, torch.Tensor], allow
 def _as_list(result: Any, inputs: Mapping[str, Any], mutates: frozenset[str]) -> list[Any]:
     if result is None:
         return [inputs[name] for name in sorted(mutates) if name in inputs]
-    return list(result) if isinstance(result, tuple | list) else [result]
+    # Not by the class's own iteration, which may be the user's.
+    if isinstance(result, tuple):
+        return list(tuple.__iter__(result))
+    return list(list.__iter__(result)) if isinstance(result, list) else [result]

@@ -39,6 +39,9 @@ MODULE = "assay_bench_declaration"
 """The name under which the user's file is imported: no package of theirs has it."""
 
 _OURS = Path(__file__).resolve().parent
+MOST_CASES = 2000
+"""Of one kernel, timed and checked ones together."""
+_LONGEST_FLAG = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
@@ -56,7 +59,9 @@ class Tolerance:
 
     def __post_init__(self) -> None:
         for name, value in (("absolute", self.absolute), ("relative", self.relative), ("norm", self.norm)):
-            if value is not None and not (isinstance(value, int | float) and 0 <= value < math.inf):
+            if value is None and name == "norm":
+                continue
+            if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value < math.inf):
                 raise InputError(f"a tolerance's {name} is {value!r}: give a number that is not negative.")
 
 
@@ -112,7 +117,7 @@ def load(path: Path, *, root: Path | None = None) -> dict[str, Declaration]:
     """The declarations of a Python file, by name. Imports run as from `root`, or else from the file's folder.
 
     Raises `InputError` with one line when there is no file, when importing it fails, and when it declares nothing or
-    one name twice; the user's exception is its cause.
+    one name twice, and when two kernels' cases would have one label; the user's exception is its cause.
     """
     path = Path(path).resolve()
     if not path.is_file():
@@ -142,7 +147,21 @@ def load(path: Path, *, root: Path | None = None) -> dict[str, Declaration]:
         raise InputError(
             f"{path.name} declares no kernel: assign a Declaration to a module-level name (see docs/bench.md)."
         )
+    _check_labels(path, found)
     return found
+
+
+def _check_labels(path: Path, found: Mapping[str, Declaration]) -> None:
+    """Results go by `<kernel>.<case>`, and both may hold dots: the results of one must not be taken for another's."""
+    whose: dict[str, str] = {}
+    for declaration in found.values():
+        for case in (*declaration.cases, *declaration.contract_cases):
+            label = f"{declaration.name}.{case}"
+            other = whose.setdefault(label, declaration.name)
+            if other != declaration.name:
+                raise InputError(
+                    f"{path.name}: the results of {other} and of {declaration.name} would both be called {label}: rename a case."
+                )
 
 
 def raised(error: BaseException) -> str:
@@ -156,23 +175,68 @@ def _check(d: Declaration) -> None:
     for what in ("kernel", "inputs", "reference", "bytes", "flops"):
         if not callable(getattr(d, what)):
             raise InputError(f"{d.name}: `{what}` is a {type(getattr(d, what)).__name__}, not a function.")
+    if d.setup is not None and not callable(d.setup):
+        raise InputError(f"{d.name}: `setup` is a {type(d.setup).__name__}, not a function: leave it out or give one.")
+    for what, example in (
+        ("tolerances", '{"float32": Tolerance(1e-6, 1e-5)}'),
+        ("cases", '{"c1024": {"dtype": "float32"}}'),
+        ("contract_cases", '{"tail": {"dtype": "float32"}}'),
+        ("configuration", '{"stages": 2}'),
+    ):
+        if not isinstance(getattr(d, what), Mapping):
+            raise InputError(
+                f"{d.name}: `{what}` is a {type(getattr(d, what)).__name__}: give a dict such as {example}."
+            )
+    if isinstance(d.mutates, str) or not all(isinstance(name, str) for name in d.mutates):
+        raise InputError(f'{d.name}: `mutates` is {d.mutates!r}: give the names of inputs, as in frozenset({{"out"}}).')
+    for dtype, tolerance in d.tolerances.items():
+        if not isinstance(dtype, str):
+            raise InputError(f"{d.name}: `tolerances` has the key {dtype!r}: write it as a word, '{_word(dtype)}'.")
+        if not isinstance(tolerance, Tolerance):
+            raise InputError(
+                f"{d.name}: the tolerance for {dtype} is a {type(tolerance).__name__}: give Tolerance(absolute, relative)."
+            )
+    object.__setattr__(d, "mutates", frozenset(d.mutates))
+    _check_cases(d)
+    _check_flags(d)
+
+
+def _check_cases(d: Declaration) -> None:
     if not d.cases:
         raise InputError(f"{d.name} declares no case: give at least one, for example cases={{'c1024': {{...}}}}.")
     both = set(d.cases) & set(d.contract_cases)
     if both:
         raise InputError(f"{d.name}: {sorted(both)[0]} is a timed and a contract case: name them differently.")
+    if len(d.cases) + len(d.contract_cases) > MOST_CASES:
+        raise InputError(f"{d.name} declares more than {MOST_CASES:,} cases: declare fewer.")
     for name, parameters in {**d.cases, **d.contract_cases}.items():
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise InputError(f"{d.name}: a case is named {name!r}: use letters, digits, dots, dashes and underscores.")
+        if not isinstance(parameters, Mapping) or not all(isinstance(key, str) for key in parameters):
+            raise InputError(f"{d.name}, case {name}: its parameters are no dict whose keys are words: give one.")
         dtype = parameters.get("dtype")
         if dtype is None:
             raise InputError(f"{d.name}, case {name}: there is no dtype: give for example 'dtype': 'float32'.")
-        if str(dtype) not in d.tolerances:
+        if not isinstance(dtype, str):
+            raise InputError(f"{d.name}, case {name}: its dtype is {dtype!r}: write it as a word, '{_word(dtype)}'.")
+        if dtype not in d.tolerances:
             raise InputError(f"{d.name}, case {name}: there is no tolerance for {dtype}: add it to `tolerances`.")
+
+
+def _check_flags(d: Declaration) -> None:
     for flag, value in d.configuration.items():
-        if not isinstance(value, Scalar):
+        if not isinstance(flag, str) or not isinstance(value, Scalar):
             raise InputError(
-                f"{d.name}: the flag {flag} is a {type(value).__name__}: flags are numbers, words, true or false."
+                f"{d.name}: the flag {str(flag)[:60]} is a {type(value).__name__}: flags are numbers, words, true or false."
             )
-        if not all(usercode.is_text(text) for text in (str(flag), str(value))):
+        if not all(usercode.is_text(text) for text in (flag, str(value))):
             raise InputError(f"{d.name}: the flag {flag!r} holds half a surrogate pair: give text that UTF-8 has.")
+        if len(flag) > _LONGEST_FLAG or len(str(value)) > _LONGEST_FLAG:
+            raise InputError(f"{d.name}: the flag {flag[:60]} is longer than {_LONGEST_FLAG} characters: shorten it.")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{d.name}: the flag {flag} is {value}: give a finite number.")
+
+
+def _word(dtype: Any) -> str:
+    """A torch.dtype as declarations write it."""
+    return str(dtype).removeprefix("torch.")[:40]

@@ -18,6 +18,7 @@ from typing import Any
 
 from assay.baselines import usercode
 from assay.baselines.errors import AssayError, InputError, ServiceError
+from assay.baselines.leftovers import Mark
 
 RESULT = "result.json"
 NOTE = "note: "
@@ -75,6 +76,7 @@ class _Worker:
         asked = self._out / "request.json"
         asked.write_text(json.dumps(request))
         self._doing = ""
+        self._mark = Mark()
         self._progress, theirs = os.pipe()
         # The first may write to our standard error; the others repeat it.
         self._seen = seed == 0 and bool(os.environ.get("ASSAY_DEBUG"))
@@ -91,6 +93,7 @@ class _Worker:
                 # It would report each of its retries, where one line says that the hub cannot be reached.
                 "HF_HUB_VERBOSITY": os.environ.get("HF_HUB_VERBOSITY") or "error",
                 **more,
+                **self._mark.environment(),
                 # The worker starts in another folder than we did.
                 "PYTHONPATH": os.pathsep.join(
                     str(Path(p).resolve()) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p
@@ -154,6 +157,7 @@ class _Worker:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._mark.end()
         with suppress(OSError):
             os.close(self._progress)
         self._log.close()

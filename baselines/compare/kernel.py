@@ -14,7 +14,18 @@ from assay.baselines.compare.verdict import MAX_FLIPS, Comparison, Finding, Over
 from assay.baselines.environment import differences
 from assay.baselines.errors import InputError
 from assay.baselines.evidence import Evidence
-from assay.baselines.kernel import CONTRACT, KIND, LEASE, NORM, REFUSALS, REFUSED, STANDS_STILL, check_rows, series_of
+from assay.baselines.kernel import (
+    BUSY,
+    CONTRACT,
+    KIND,
+    LEASE,
+    NORM,
+    REFUSALS,
+    REFUSED,
+    STANDS_STILL,
+    check_rows,
+    series_of,
+)
 from assay.baselines.policy import Policy, accepted_for, exceeded_for
 from assay.baselines.record import Record
 from assay.baselines.stats.multiplicity import holm
@@ -155,7 +166,9 @@ def _contract(base: Evidence, head: Evidence) -> list[Finding]:
 def _refused(base: Evidence, head: Evidence, cases: Sequence[str]) -> list[Finding]:
     found = []
     for case in cases:
-        if REFUSED + case in head.attributes:
+        if head.attributes.get(REFUSED + case) == BUSY:
+            found.append(replace(_plain(case, "refused", State.INCONCLUSIVE, 0.0, 0.0), metric=BUSY))
+        elif REFUSED + case in head.attributes:
             found.append(_plain(case, "refused", State.REGRESSED, 1.0, 0.0))
         elif REFUSED + case in base.attributes:
             found.append(_plain(case, "refused", State.INCONCLUSIVE, 0.0, 1.0))

@@ -11,7 +11,7 @@ from assay.baselines.compare.kernel import refusal_of
 from assay.baselines.compare.lease import registered_margin
 from assay.baselines.compare.verdict import Comparison, Finding, Overall, State
 from assay.baselines.evidence import Evidence
-from assay.baselines.kernel import LEASE
+from assay.baselines.kernel import BUSY, LEASE
 from assay.bot import text
 from assay.bot.sections import Result, Room
 from assay.bot.templates import template
@@ -71,6 +71,8 @@ def headline(result: Result) -> str:
             if open_:
                 return f"Ambiguous on {_of(open_, timed)}: these blocks cannot tell"
             lost = [f for f in findings if f.state is State.INCONCLUSIVE]
+            if any(f.metric == BUSY for f in lost):
+                return f"The time is void on {_cases([f for f in lost if f.metric == BUSY])}: the machine was busy"
             return f"No verdict on {_cases(lost)}: main's side cannot be used"
         case Overall.NO_BASELINE:
             return "No speed to compare with: main fails its contract"
@@ -121,6 +123,8 @@ def verdict_words(f: Finding) -> str:
             f.state, "contract fails, as on the base"
         )
     if f.scale == "refused":
+        if f.metric == BUSY:
+            return "void: the machine was busy"
         return "time refused" if f.state is State.REGRESSED else "the base's time is refused"
     match f.state:
         case State.REGRESSED:
@@ -233,9 +237,13 @@ def _void(reason: str) -> str:
 def _fault(f: Finding, result: Result) -> str:
     """One line on a contract that fails or a time that is refused."""
     name = f"**{text.plain(f.task, 60)}**"
-    side = result.base if f.scale == "refused" and f.state is not State.REGRESSED else result.head
+    side = result.base if f.scale == "refused" and f.state is not State.REGRESSED and f.metric != BUSY else result.head
     if f.scale == "refused":
         why = refusal_of(side, f.task) if side is not None else ""
+        detail = side.attributes.get(f"refused-detail.{f.task}") if side is not None else None
+        why += f" ({text.plain(detail, 200)})" if isinstance(detail, str) and detail else ""
+        if f.metric == BUSY:
+            return f"The time of {name} is void: {why}. Measure again, on a machine with nothing else to do. This is not a pass."
         whose = f"{text.plain(result.base_name, 40)}'s time of {name}" if side is result.base else f"The time of {name}"
         return f"{whose} is refused: {why}."
     if f.state is State.IMPROVED:
@@ -308,6 +316,8 @@ def _tests(result: Result, comparison: Comparison) -> str:
     """The statistics in one sentence."""
     size = comparison.hypotheses.get("all", 0)
     if not size:
+        if any(f.scale == "refused" for f in comparison.findings):
+            return "Times were taken, and none of them is used"
         return "Nothing was timed: the contract comes first"
     paired = result.base is not None and result.head is not None
     lease = paired and result.head is not None and result.head.attributes.get(LEASE)

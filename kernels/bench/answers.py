@@ -9,8 +9,8 @@ from typing import Any
 from assay.baselines.errors import ServiceError
 from assay.kernels.bench.timed import Checkout
 from assay.kernels.bench.wire import WireError, number
+from assay.kernels.declaration import MOST_CASES
 
-MOST_CASES = 2000
 _CASE = {"parameters": str, "dtype": str, "tolerance": str, "inputs": str, "bytes": float, "flops": float}
 
 

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from assay.baselines import usercode
 from assay.baselines.errors import InputError, ServiceError
+from assay.baselines.leftovers import Mark
 from assay.kernels.bench.audit import Fault
 from assay.kernels.bench.wire import EndedError, Pipe, SilenceError, WireError, new_number
 
@@ -22,6 +23,8 @@ START_SECONDS = 120.0
 GRACE_SECONDS = 2.0
 STOP_SECONDS = 2.0
 """How long a worker may take to stand still: a busy machine takes a while to run it once more and stop it."""
+_STARTS = frozenset({"load", "check", "prepare"})
+"""Requests after which processes are looked for that user code has started in a session of their own."""
 _START = "from assay.kernels.bench.worker import main; main()"
 
 
@@ -41,9 +44,12 @@ class Arm:
         self.root = root
         self.wall = 0.0
         """Seconds that the last answer took, by the coordinator's clock."""
+        self.waited: float | None = None
+        """Seconds of that for which its main thread could have run and others held its processor; None where nothing tells."""
         self.stands_still = True
         """Whether it was seen to stand still between its turns; a sandbox that traces processes may ignore SIGSTOP."""
         self._stopped = False
+        self._mark = Mark()
         self._timeout = timeout
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed with the worker
         here_reads, worker_writes = os.pipe()
@@ -54,7 +60,7 @@ class Arm:
             # -P: nothing of the checkout is taken for a module of ours or of Python.
             [sys.executable, "-P", "-c", _START, str(worker_reads), str(worker_writes), device],
             cwd=root,
-            env={**os.environ, **_quiet(Path(self._scratch.name)), **environment},
+            env={**os.environ, **_quiet(Path(self._scratch.name)), **environment, **self._mark.environment()},
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
@@ -82,10 +88,13 @@ class Arm:
         number = new_number()
         self._resume()
         try:
+            before = self._waiting()
             started = time.perf_counter()
             self._pipe.send({"verb": verb, "arguments": arguments, "number": number})
             answer = self._pipe.receive(seconds or self._timeout, self._glance)
             self.wall = time.perf_counter() - started
+            after = self._waiting()
+            self.waited = None if before is None or after is None else max(0.0, after - before)
             self._glance()
         except EndedError:
             raise ServiceError(self._ended(verb)) from None
@@ -97,6 +106,8 @@ class Arm:
             ) from None
         except WireError as error:
             raise RefusedTimeError("pipe", f"the worker {error}") from None
+        if verb in _STARTS:
+            self._mark.look(self._process.pid)
         self._stop()
         if answer.pop("number", None) != number:
             raise RefusedTimeError("pipe", "an answer came that repeats no request")
@@ -117,6 +128,7 @@ class Arm:
                 self._process.wait(GRACE_SECONDS)
         self._signal(signal.SIGKILL)
         self._process.wait()
+        self._mark.end()
         self._log.close()
         self._scratch.cleanup()
 
@@ -136,6 +148,13 @@ class Arm:
         self._signal(signal.SIGCONT)
         self._stopped = False
 
+    def _waiting(self) -> float | None:
+        """Seconds that the main thread has waited for a processor so far (proc_pid_schedstat(5)); None where nothing tells."""
+        try:
+            return int(Path(f"/proc/{self._process.pid}/schedstat").read_text().split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return None
+
     def _glance(self) -> None:
         """Raises `InputError` when user code has printed so much that it is a loop, and would fill the disk."""
         if os.fstat(self._log.fileno()).st_size > usercode.MAX_PRINTED:
@@ -149,9 +168,10 @@ class Arm:
         return os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _signal(self, number: int) -> None:
-        """To the worker's whole process group, while there is one."""
+        """To the worker's whole process group, while there is one, and to what it has started outside of it."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+        self._mark.signal(number)
 
     def _unasked(self, verb: str) -> None:
         """Tell a worker that ended from one that wrote."""

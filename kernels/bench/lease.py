@@ -91,7 +91,8 @@ class _Session:
                 label = lease.label(kernel, case)
                 # A case that the base does not have is timed against nothing.
                 there = [n for n in shared if case in checkouts[n].described[kernel]["cases"]]
-                lease.timed[label] = Timed(label, kernel, case, there)
+                drawn = {checkouts[n].described[kernel]["cases"][case]["inputs"] for n in there}
+                lease.timed[label] = Timed(label, kernel, case, there, alike=len(drawn) == 1)
         return lease
 
     def again(self, arms: Mapping[str, Arm], lease: Lease) -> Lease:
@@ -137,7 +138,7 @@ class _Session:
                 fault = check_late(timed.late[name], statistics.median(seconds) * timed.launches)
                 fault = fault or self._check_roofline(timed, model, seconds)
                 if fault is None and name == HEAD:
-                    fault = check_pair(timed.rows, HEAD, BASE if BASE in timed.arms else CONTROL)
+                    fault = check_pair(timed.rows, HEAD, BASE if BASE in timed.arms else CONTROL, timed.waited)
                 if fault is not None:
                     timed.faults[name] = fault
 
@@ -212,14 +213,14 @@ class _Session:
         orders = turns(timed.arms, len(blocks), self._chance.getrandbits(32))
         for block, order in zip(blocks, orders, strict=True):
             seed = self._chance.getrandbits(48)
-            for name in order:
-                self._ask(name, "fill", seed=seed)
+            forms = {name: self._ask(name, "fill", seed=seed).get("form") for name in order}
+            _alike(timed, forms)
             for position, name in enumerate(order):
                 timed.rows.append(self._block(timed, block, turn, position, name))
             # Which launch is checked, and whether any is, is drawn when the times are in.
             if block - blocks[0] < 2 or block == blocks[-1] or self._chance.random() < plan.verify_share:
-                for name in order:
-                    self._ask(name, "verify", launch=self._chance.randrange(timed.launches))
+                launch = self._chance.randrange(timed.launches)
+                _alike(timed, {name: self._ask(name, "verify", launch=launch).get("inputs") for name in order})
             if (block + 1) % 20 == 0 or block == blocks[-1]:
                 self._told(f"{timed.label}: block {block + 1} of {plan.blocks}")
 
@@ -227,6 +228,9 @@ class _Session:
         clock = self._clocks.state()
         answer = self._ask(name, "time", backlog=timed.backlog)
         timed.late.setdefault(name, []).append(_number(name, answer, "late"))
+        waited = self._arms[name].waited
+        if waited is not None:
+            timed.waited.setdefault(name, []).append(waited)
         row = Row(
             case=timed.label,
             block=block,
@@ -256,6 +260,13 @@ class _Refused(Exception):  # noqa: N818 it carries a fault and is none
         super().__init__(fault.detail)
         self.arm = arm
         self.fault = fault
+
+
+def _alike(timed: Timed, digests: Mapping[str, Any]) -> None:
+    """Raises `_Refused` for arms that drew other inputs from one seed, although what they drew at first was the same."""
+    for name in (HEAD, CONTROL):
+        if timed.alike and BASE in digests and digests.get(name, digests[BASE]) != digests[BASE]:
+            raise _Refused(name, Fault("other-inputs", "its inputs are not the base's in every block"))
 
 
 def _number(arm: str, answer: dict[str, Any], key: str, *, least: float = 0.0) -> float:

@@ -11,9 +11,11 @@ import torch
 
 from assay.baselines.errors import InputError
 from assay.kernels.bench.stopwatch import LEAST_BACKLOG, Burst, Stopwatch
-from assay.kernels.contract import bits_of, compare, draw, expectation, mutated, outputs_of, overwrite
+from assay.kernels.contract import bits_of, compare, digest_of, draw, expectation, mutated, outputs_of, overwrite
 from assay.kernels.declaration import Declaration
 
+_DIGESTED = 1 << 20
+"""Bytes of each input that the digest of a block's inputs reads."""
 FIRST_SEED = 11
 """Of the draw by which the inputs of two checkouts are compared, and of the first call."""
 
@@ -49,52 +51,70 @@ class PreparedCase:
         self._seed = FIRST_SEED
         self._sets = [self._draw(i) for i in range(launches)]
         self._graph: Any = None
+        self._chance = random.SystemRandom()
         self._outputs: list[Any] = []
-        self._last: list[torch.Tensor] = []
+        self._kept: dict[int, list[torch.Tensor]] = {}
 
     @property
     def launches(self) -> int:
         return len(self._sets)
 
-    def fill(self, seed: int) -> None:
-        """New values in every set, from a seed that is drawn for this block."""
+    def fill(self, seed: int) -> str:
+        """New values in every set, from a seed that is drawn for this block. Returns a digest of their form."""
         self._seed = seed
+        self._kept = {}
         self._sets = [overwrite(held, self._draw(i)) for i, held in enumerate(self._sets)]
         if self._graph is None:
             self._outputs = []
         else:
             self._poison()
         self.watch.settle()
+        return ",".join(dict.fromkeys(digest_of(values, 0) for values in self._sets))[:200]
 
     def time(self, backlog: float = 0.0) -> Burst:
         """Run one block; a device is kept waiting for `backlog` seconds while the launches are queued."""
         if self._graph is not None:
-            burst = self.watch.burst([self._graph.replay], LEAST_BACKLOG)
+            burst = self.watch.burst([self._graph.replay], LEAST_BACKLOG, self._keep)
         else:
             self._outputs = []  # their memory is there for this block
-            burst = self.watch.burst(self._calls(), max(backlog, LEAST_BACKLOG))
-            self._outputs = burst.outputs
-        # At once: what is written after the clock has stopped was not timed.
-        self._last = [t.detach().clone() for t in self._tensors(self.launches - 1)]
+            burst = self.watch.burst(self._calls(), max(backlog, LEAST_BACKLOG), self._keep)
         return burst
 
-    def verify(self, launch: int) -> None:
-        """Check one launch of the block just timed, and that the last one's output is still what it was.
+    def _keep(self, outputs: list[Any]) -> None:
+        """Copies of the last launch's output and of one that is drawn only now, which nobody knew while the clock ran. At once:
+        what is written after it has stopped was not timed."""
+        if self._graph is None:
+            self._outputs = outputs
+        drawn = {self._chance.randrange(self.launches), self.launches - 1}
+        self._kept = {launch: [t.detach().clone() for t in self._tensors(launch)] for launch in drawn}
 
-        Raises `RefusedError`: `wrong-output`, `input-mutated` or `late-work`.
+    def verify(self, launch: int) -> str:
+        """Check one launch of the block just timed, and that outputs are still what they were when the clock had stopped.
+
+        Returns a digest of the launch's inputs. Raises `RefusedError`: `wrong-output`, `input-mutated` or `late-work`.
         """
-        for kept, now in zip(self._last, self._tensors(self.launches - 1), strict=True):
-            if not torch.equal(bits_of(kept), bits_of(now)):
+        # Both before anything of the user's runs again, as `inputs` and `reference` do.
+        now = {other: [bits_of(t) for t in self._tensors(other)] for other in self._kept}
+        outputs = [t.detach().clone() for t in self._tensors(launch)]
+        for other, kept in self._kept.items():
+            if not all(torch.equal(bits_of(a), b) for a, b in zip(kept, now[other], strict=True)):
                 raise RefusedError("late-work", "the output changed after its time had been taken")
+        unforeseen = min(self._kept, default=launch)
+        self._check(unforeseen, self._kept.get(unforeseen, outputs))
+        return digest_of(self._check(launch, outputs), _DIGESTED)
+
+    def _check(self, launch: int, outputs: list[torch.Tensor]) -> dict[str, Any]:
+        """Against the reference, on inputs that are drawn again; returns them."""
         original = self._draw(launch)
         expected = expectation(self.declaration, original)
-        distance = compare(self._tensors(launch), expected, self.declaration.tolerance(self.case))
+        distance = compare(outputs, expected, self.declaration.tolerance(self.case))
         if distance.reason:
             raise RefusedError("wrong-output", f"launch {launch + 1} of {self.launches}: {distance.reason}")
         before = {name: bits_of(value) for name, value in original.items() if isinstance(value, torch.Tensor)}
         reason = mutated(self._sets[launch], before, self.declaration.mutates)
         if reason:
             raise RefusedError("input-mutated", reason)
+        return original
 
     def capture(self) -> bool:
         """Record the block as a CUDA graph, where the kernel allows it; returns whether it did."""

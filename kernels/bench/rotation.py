@@ -22,7 +22,8 @@ def launches_for(block: float, seconds: float, rotation: int, set_bytes: int, me
     room = memory // set_bytes
     if room < 2:
         raise InputError(
-            f"one set of inputs and outputs takes {set_bytes:,} bytes, and two do not fit in --memory: raise it."
+            f"one set of inputs and outputs takes {set_bytes:,} bytes, and two do not fit in the {memory >> 20:,} MiB of "
+            f"--memory-mb: give at least {math.ceil(2 * set_bytes / (1 << 20)):,}."
         )
     wanted = max(2, math.ceil(block / max(seconds, 1e-7)), math.ceil(rotation / set_bytes))
     return min(wanted, room, MOST_LAUNCHES)

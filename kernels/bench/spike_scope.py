@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,10 +14,10 @@ import click
 import torch
 
 from assay.baselines.environment import capture
-from assay.baselines.errors import InputError, cannot_write
+from assay.baselines.errors import InputError
 from assay.baselines.evidence import Environment, Evidence, Metric, Provenance, Scalar, Subject
 from assay.baselines.kernel import CONTRACT, KIND, LATENCY
-from assay.baselines.record import Record, check_folder, check_writable, write_record
+from assay.baselines.record import Record, check_folder, check_writable, write_atomically, write_record
 from assay.kernels.bench.evidence import LIBRARIES, table
 from assay.kernels.bench.spike import Spike, spike
 from assay.kernels.bench.timed import Row
@@ -26,6 +27,8 @@ from assay.kernels.operators.proof import BACKEND, overhead
 SUBJECT = "operator-spike"
 """Subject of the evidence; the kernel's name stands in its configuration."""
 HARNESS = "assay bench --operator 1"
+_TITLE = "# Registration spike: "
+"""How every scope decision begins."""
 
 _EXCLUDED = (
     ("gradients", "the operator is for inference, and refuses a gradient: a derivative needs a contract of its own"),
@@ -58,9 +61,13 @@ def run(
     check_folder(out)
     decision = out.with_name(f"{out.name}.md")
     check_writable(decision)
+    if decision.exists() and not _is_ours(decision):
+        raise InputError(f"{decision} is there already, and is no scope decision: give another --out.")
     declaration = _chosen(load(path), path, [*([name] if name else []), *kernels])
     found = spike(declaration, torch.device(device))
-    command = f"assay bench --operator {path.name}:{declaration.name} --device {device} --out DIR"
+    # As it was given: from the same folder the command runs again. A place of this machine is no other's.
+    shown = path.name if path.is_absolute() else path.as_posix()
+    command = f"assay bench --operator {shlex.quote(f'{shown}:{declaration.name}')} --device {device} --out DIR"
     made = record(
         found,
         digest=hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -68,10 +75,7 @@ def run(
         provenance=Provenance(commit=commit, run_id=run_id, attempt=attempt, created=datetime.now(UTC)),
     )
     written = write_record(out, made.evidence, made.rows)
-    try:
-        decision.write_text(markdown(found, command), encoding="utf-8")
-    except OSError as error:
-        raise cannot_write(decision, error) from None
+    write_atomically(decision, markdown(found, command).encode(errors="replace"))
     if as_json:
         document = {
             "folder": str(out),
@@ -90,6 +94,14 @@ def run(
         click.echo(f"{'proven  ' if interface.proven else 'excluded'} {interface.name}: {interface.detail}")
     click.echo(f"Evidence {written.digest[:12]}: {out}")
     click.echo(f"Scope decision: {decision}")
+
+
+def _is_ours(decision: Path) -> bool:
+    try:
+        with decision.open("rb") as stream:
+            return stream.read(len(_TITLE)) == _TITLE.encode()
+    except OSError:
+        return False
 
 
 def record(
@@ -157,7 +169,7 @@ def markdown(found: Spike, command: str) -> str:
     proven = [i for i in found.interfaces if i.proven]
     failed = [i for i in found.interfaces if not i.proven]
     parts = [
-        f"# Registration spike: {found.kernel}",
+        f"{_TITLE}{found.kernel}",
         f"`{found.kernel}{found.schema}` on {found.device}, registered in a throw-away namespace. The fallback is the "
         f"declaration's reference.\n\n```\n{command}\n```",
         "## Interfaces proven feasible",
@@ -189,9 +201,11 @@ def _times(found: Spike) -> str:
         return "Nothing was timed: Triton interpreted the kernel."
     rows = [f"| {name} | {1e6 * statistics.median(seconds):,.1f} |" for name, seconds in found.seconds.items()]
     return (
-        f"Median of {len(found.seconds['operator'])} rounds on {found.eligible}. The operator costs "
-        f"{overhead(found.small_seconds, 'kernel')['operator']:,.1f} µs more per call than the kernel alone (median of "
-        f"paired rounds on {found.small}, the smallest case). The first call took {found.first_use_ms:,.1f} ms.\n\n"
+        f"A call on the smallest case, {found.small}, costs "
+        f"{overhead(found.small_seconds, 'kernel')['operator']:,.1f} µs more as an operator than by calling the kernel (median "
+        f"of paired rounds): that is what registration costs. The first call took {found.first_use_ms:,.1f} ms.\n\n"
+        f"Median of {len(found.seconds['operator'])} rounds on {found.eligible}, where the kernel's own time and its noise are "
+        "the larger part:\n\n"
         "| | µs |\n|---|---:|\n" + "\n".join(rows)
     )
 

@@ -10,10 +10,15 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 Call = Callable[[], Any]
+Keep = Callable[[list[Any]], None]
 CYCLES_PER_SECOND = 2e9
 """About how fast a GPU counts the cycles of its waiting kernel."""
 LEAST_BACKLOG = 100e-6
 MOST_BACKLOG = 50e-3
+
+
+def _nothing(_: list[Any]) -> None:
+    return None
 
 
 class Burst(NamedTuple):
@@ -33,8 +38,9 @@ class Stopwatch(Protocol):
 
     name: str
 
-    def burst(self, calls: Sequence[Call], backlog: float = 0.0) -> Burst:
-        """Run the calls. `backlog` is for how many seconds a device is kept waiting while they are queued behind it."""
+    def burst(self, calls: Sequence[Call], backlog: float = 0.0, keep: Keep = _nothing) -> Burst:
+        """Run the calls. `backlog` is for how many seconds a device is kept waiting while they are queued behind it; `keep` is
+        called with the outputs when the clock has stopped, before anything else can run."""
         ...
 
     def settle(self) -> None:
@@ -51,7 +57,7 @@ class HostStopwatch:
         self._clock = time.perf_counter_ns
         self._off, self._on = gc.disable, gc.enable
 
-    def burst(self, calls: Sequence[Call], backlog: float = 0.0) -> Burst:
+    def burst(self, calls: Sequence[Call], backlog: float = 0.0, keep: Keep = _nothing) -> Burst:
         clock = self._clock
         outputs: list[Any] = [None] * len(calls)
         self._off()  # a collection in one arm's block would be taken for a slow kernel
@@ -60,6 +66,7 @@ class HostStopwatch:
             for i, call in enumerate(calls):
                 outputs[i] = call()
             stop = clock()
+            keep(outputs)
         finally:
             self._on()
         seconds = (stop - start) / 1e9
@@ -81,23 +88,29 @@ class DeviceStopwatch:
         self._record, self._elapsed = cuda.Event.record, cuda.Event.elapsed_time
         self._wait, self._settle = cuda.Event.synchronize, cuda.synchronize
         self._sleep = cuda._sleep
+        self._off, self._on = gc.disable, gc.enable
         self._start, self._stop = (cuda.Event(enable_timing=True) for _ in range(2))
 
-    def burst(self, calls: Sequence[Call], backlog: float = LEAST_BACKLOG) -> Burst:
+    def burst(self, calls: Sequence[Call], backlog: float = LEAST_BACKLOG, keep: Keep = _nothing) -> Burst:
         outputs: list[Any] = [None] * len(calls)
-        self._settle(self._device)
-        if backlog > 0:
-            self._sleep(int(min(max(backlog, LEAST_BACKLOG), MOST_BACKLOG) * CYCLES_PER_SECOND))
-        began = self._clock()
-        self._record(self._start)
-        for i, call in enumerate(calls):
-            outputs[i] = call()
-        self._record(self._stop)
-        host = self._clock() - began
-        self._wait(self._stop)
-        stopped = self._clock()
-        self._settle(self._device)
-        late = self._clock() - stopped
+        self._off()
+        try:
+            self._settle(self._device)
+            if backlog > 0:
+                self._sleep(int(min(max(backlog, LEAST_BACKLOG), MOST_BACKLOG) * CYCLES_PER_SECOND))
+            began = self._clock()
+            self._record(self._start)
+            for i, call in enumerate(calls):
+                outputs[i] = call()
+            self._record(self._stop)
+            host = self._clock() - began
+            self._wait(self._stop)
+            stopped = self._clock()
+            self._settle(self._device)
+            late = self._clock() - stopped
+            keep(outputs)
+        finally:
+            self._on()
         return Burst(float(self._elapsed(self._start, self._stop)) / 1e3, outputs, late, host)
 
     def settle(self) -> None:

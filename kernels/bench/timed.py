@@ -63,6 +63,8 @@ class Timed:
     kernel: str
     case: str
     arms: list[str] = field(default_factory=list)
+    alike: bool = True
+    """Whether all arms drew the same inputs at first; where a change draws others, they are others in every block."""
     launches: int = 0
     set_bytes: int = 0
     rows: list[Row] = field(default_factory=list)
@@ -73,6 +75,8 @@ class Timed:
     """Seconds for which the device waits while launches are queued: one value for all arms, so that it tells them not apart."""
     late: dict[str, list[float]] = field(default_factory=dict)
     """Arm -> seconds for which the device still worked after each block."""
+    waited: dict[str, list[float]] = field(default_factory=dict)
+    """Arm -> seconds of each block for which others held its processor, where the system tells."""
     roofline: Roofline | None = None
     faults: dict[str, Fault] = field(default_factory=dict)
     """Arm -> why its time is refused."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from assay.baselines.errors import AssayError
 
-MAX_FRAME = 1 << 20
+MAX_FRAME = 8 << 20
 GLANCE_SECONDS = 2.0
 _HEADER = struct.Struct(">I")
 
@@ -43,7 +43,8 @@ class Pipe:
 
     def send(self, message: dict[str, Any]) -> None:
         """Write one frame. Raises `WireError` when it is too long, `EndedError` when nobody reads."""
-        data = json.dumps(message, allow_nan=True).encode()
+        # What no UTF-8 can write, as in the words of an exception, becomes a question mark.
+        data = json.dumps(message, allow_nan=True, ensure_ascii=False).encode(errors="replace")
         if len(data) > MAX_FRAME:
             raise WireError(f"sent a message of {len(data):,} bytes, over {MAX_FRAME:,}")
         view = memoryview(_HEADER.pack(len(data)) + data)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import math
 import signal
 import sys
 import time
@@ -27,7 +26,7 @@ from assay.kernels import contract
 from assay.kernels.bench.integrity import changed, fingerprint
 from assay.kernels.bench.prepared import FIRST_SEED, PreparedCase, RefusedError, bytes_of_set
 from assay.kernels.bench.stopwatch import stopwatch
-from assay.kernels.bench.wire import EndedError, Pipe
+from assay.kernels.bench.wire import EndedError, Pipe, WireError
 from assay.kernels.declaration import Declaration, load, raised
 
 Answer = dict[str, Any]
@@ -35,6 +34,8 @@ _PR_SET_PDEATHSIG = 1
 """prctl(2)."""
 SOURCES = (".cu", ".cuh", ".h", ".hpp", ".cpp")
 """Suffixes of sources that count into the subject's digest when they lie beside an imported module."""
+_MOST = 1e24
+"""Bytes or operations of a launch: no machine does more."""
 _DIGESTED = 16 << 20
 """Bytes of each input that its digest reads."""
 
@@ -142,8 +143,7 @@ class Worker:
 
     def fill(self, seed: int) -> Answer:
         """New inputs for the next block."""
-        self._case().fill(seed)
-        return {}
+        return {"form": self._case().fill(seed)}
 
     def time(self, backlog: float = 0.0) -> Answer:
         """Run one block."""
@@ -152,8 +152,8 @@ class Worker:
 
     def verify(self, launch: int) -> Answer:
         """Check one launch of the block that was just timed, and that nobody exchanged what measures."""
-        self._case().verify(launch)
-        return self._integrity()
+        digest = self._case().verify(launch)
+        return {"inputs": digest, **self._integrity()}
 
     def release(self) -> Answer:
         """Forget the case and its memory."""
@@ -179,10 +179,10 @@ class Worker:
         except FAILURES as error:
             raise InputError(f"{d.name}: `bytes` or `flops` {raised(error)}") from error
         for case, counts in models.items():
-            if not all(math.isfinite(count) and count >= 0 for count in counts):
+            if not all(0 <= count <= _MOST for count in counts):
                 raise InputError(
                     f"{d.name}, case {case}: `bytes` and `flops` give {counts[0]:g} and {counts[1]:g}: "
-                    "return finite numbers that are not negative."
+                    f"return numbers of 0 to {_MOST:g}."
                 )
         return {
             "name": d.name,
@@ -203,20 +203,21 @@ class Worker:
         }
 
     def _inputs_digest(self, d: Declaration, case: str) -> str:
-        hasher = hashlib.sha256()
-        for name, value in sorted(contract.draw(d, d.parameters(case), FIRST_SEED, self._device).items()):
-            hasher.update(name.encode())
-            if isinstance(value, torch.Tensor):
-                hasher.update(f"{tuple(value.shape)}{value.stride()}{value.dtype}".encode())
-                hasher.update(contract.bits_of(value)[:_DIGESTED].cpu().numpy().tobytes())
-            else:
-                hasher.update(repr(value)[:1000].encode())
-        return hasher.hexdigest()[:16]
+        first, again = (
+            contract.digest_of(contract.draw(d, d.parameters(case), FIRST_SEED, self._device), _DIGESTED)
+            for _ in range(2)
+        )
+        if first != again:
+            raise InputError(
+                f"{d.name}, case {case}: `inputs` gives other values for the same seed: draw all of them from the generator "
+                "that it is given, as in torch.randn(..., generator=generator, device=device)."
+            )
+        return first
 
     def _norm(self, d: Declaration, case: str) -> float:
         """Norm of the reference's result on the first draw, by which the references of two checkouts are compared."""
         results = contract.expectation(d, contract.draw(d, d.parameters(case), FIRST_SEED, self._device))
-        return float(sum(float(r.double().nan_to_num(0, 0, 0).norm()) for r in results))
+        return min(sum(_norm_of(r.double().nan_to_num(0, 0, 0)) for r in results), sys.float_info.max)
 
     def _source_digest(self) -> str:
         """Of every module of the checkout that is imported by now, and of the CUDA and C++ sources beside them."""
@@ -233,6 +234,12 @@ class Worker:
             data = file.read_bytes()
             hasher.update(f"{file.relative_to(self._root).as_posix()}\0{hashlib.sha256(data).hexdigest()}\n".encode())
         return f"sha256:{hasher.hexdigest()}"
+
+
+def _norm_of(values: torch.Tensor) -> float:
+    """Of large values the squares would overflow."""
+    largest = float(values.abs().max()) if values.numel() else 0.0
+    return largest * float((values / largest).norm()) if largest else 0.0
 
 
 VERBS = ("hello", "load", "check", "size", "prepare", "fill", "time", "verify", "release")
@@ -254,7 +261,15 @@ def serve(pipe: Pipe, worker: Worker) -> None:
             answer = {"error": str(error)[:1000]}
         except FAILURES as error:
             answer = {"error": f"the kernel {raised(error)}"}
-        pipe.send({**answer, "number": request["number"]})
+        try:
+            pipe.send({**answer, "number": request["number"]})
+        except EndedError:
+            return
+        except WireError as error:
+            told = (
+                f"the declarations are too large to be described ({error}): declare fewer cases, or shorter parameters"
+            )
+            pipe.send({"error": told, "number": request["number"]})
 
 
 def end_with_parent() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.baselines.errors import InputError
+from assay.baselines.kernel import BUSY
 from assay.kernels import contract
 from assay.kernels.bench.audit import PAUSES, check_clock, check_late, check_pair, check_roofline, doubted
 from assay.kernels.bench.ceilings import Ceilings, Roofline
@@ -55,6 +56,18 @@ def test_a_slowed_clock_leaves_time_untold() -> None:
     assert fault is not None
     assert fault.code == "clock"
     assert "0.800 ms of each block are missing" in fault.detail
+
+
+def test_a_processor_that_others_held_accuses_nobody_and_acquits_nobody() -> None:
+    slow = pairs(0.8)
+    busy = check_pair(slow, HEAD, BASE, {HEAD: [1e-3] * 9})
+    assert busy is not None
+    assert busy.code == BUSY
+    assert "others held its processor" in busy.detail
+    for waited in ({HEAD: [1e-4] * 9}, {HEAD: [1e-3] * 3}, {BASE: [1e-3] * 9}):
+        fault = check_pair(slow, HEAD, BASE, waited)
+        assert fault is not None
+        assert fault.code == "clock"
 
 
 def test_a_really_faster_kernel_leaves_none() -> None:
@@ -163,7 +176,7 @@ def test_launches_reach_beyond_the_cache_within_memory() -> None:
     assert launches_for(4e-3, 1.0, rotation=64 << 20, set_bytes=1 << 20, memory=1 << 30) == 64
     assert launches_for(4e-3, 1.0, rotation=64 << 20, set_bytes=1 << 20, memory=8 << 20) == 8
     assert launches_for(1.0, 1e-9, rotation=0, set_bytes=1, memory=1 << 30) == 512
-    with pytest.raises(InputError, match="two do not fit in --memory"):
+    with pytest.raises(InputError, match="two do not fit in the 1 MiB of --memory-mb: give at least 2"):
         launches_for(4e-3, 1e-3, rotation=0, set_bytes=1 << 20, memory=1 << 20)
 
 
@@ -213,7 +226,7 @@ def test_what_is_no_frame_is_refused(ends: tuple[Pipe, Pipe], data: bytes) -> No
 
 
 def test_a_message_has_a_limit(ends: tuple[Pipe, Pipe]) -> None:
-    with pytest.raises(WireError, match="over 1,048,576"):
+    with pytest.raises(WireError, match=f"over {MAX_FRAME:,}"):
         ends[0].send({"x": "a" * MAX_FRAME})
 
 

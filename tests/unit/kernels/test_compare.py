@@ -16,7 +16,7 @@ from assay.baselines.compare.kernel import refusal_of
 from assay.baselines.compare.protocol import ProtocolMismatchError
 from assay.baselines.compare.verdict import Overall, State
 from assay.baselines.errors import InputError
-from assay.baselines.kernel import REFUSALS
+from assay.baselines.kernel import BUSY, REFUSALS
 from assay.baselines.policy import Policy, speed_limits
 from assay.baselines.record import Record
 from assay.baselines.stats.speed import paired_change
@@ -113,12 +113,19 @@ def test_a_mended_contract_improves() -> None:
     assert "the base fails its contract on tail" in compared.warnings[0]
 
 
-@pytest.mark.parametrize("code", [*REFUSALS, "whatever a forger writes | @octocat"])
+@pytest.mark.parametrize("code", [*(code for code in REFUSALS if code != BUSY), "whatever a forger writes | @octocat"])
 def test_a_refused_time_blocks_in_our_words(code: str) -> None:
     head, base = pair({}, refused={"c1024": code})
     assert compare(head, base, Policy(), TODAY).overall is Overall.REGRESSED
     words = refusal_of(head.evidence, "c1024")
     assert words == REFUSALS.get(code, "its time cannot be trusted")
+
+
+def test_a_busy_machine_accuses_nobody_and_passes_nobody() -> None:
+    head, base = pair({}, refused={"c1024": BUSY})
+    compared = compare(head, base, Policy(), TODAY)
+    assert compared.overall is Overall.INCONCLUSIVE
+    assert [(f.task, f.state) for f in compared.findings if f.scale == "refused"] == [("c1024", State.INCONCLUSIVE)]
 
 
 def test_workers_know_no_other_codes() -> None:
