@@ -69,11 +69,16 @@ def check_pair(
     if excess <= most:
         return None
     missing = f"{1e3 * excess:.3f} ms of each block are missing in its times, where blocks take {1e3 * block:.3f} ms"
-    waits = list((waited or {}).get(arm, []))
-    if len(waits) == len(mine):
-        left = statistics.median(m - w for m, w in zip(mine, waits, strict=True)) - statistics.median(theirs)
-        if left <= most:
-            return Fault(BUSY, f"{missing}, and for {1e3 * statistics.median(waits):.3f} ms others held its processor")
+    waits = {name: list((waited or {}).get(name, [])) for name in (arm, other)}
+    if all(len(waits[name]) == len(told[name]) for name in waits):
+        # On both sides: a load that disturbs them alike explains nothing.
+        alone = {
+            name: [r.wall - r.seconds * r.launches - w for r, w in zip(told[name], waits[name], strict=True)]
+            for name in told
+        }
+        if statistics.median(alone[arm]) - statistics.median(alone[other]) <= most:
+            held = 1e3 * statistics.median(waits[arm])
+            return Fault(BUSY, f"{missing}, and for {held:.3f} ms others held its processor")
     return Fault("clock", missing)
 
 

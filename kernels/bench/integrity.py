@@ -20,7 +20,7 @@ _CONTRACT = (
     "use_deterministic_algorithms", "device",
     # What `inputs` draws with: it runs between the clock and the check.
     "randn", "rand", "randint", "randperm", "normal", "bernoulli", "randn_like", "rand_like", "randint_like", "zeros", "ones",
-    "full", "arange", "linspace", "zeros_like", "ones_like", "full_like", "empty_strided", "as_tensor", "manual_seed",
+    "full", "arange", "linspace", "zeros_like", "ones_like", "full_like", "empty_strided", "as_tensor",
 )  # fmt: skip
 _TENSOR = (
     "clone", "copy_", "to", "isnan", "isinf", "abs", "norm", "sum", "max", "view", "reshape", "contiguous", "data_ptr",

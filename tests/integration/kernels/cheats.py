@@ -66,6 +66,49 @@ def bytes_moved(case): return 8
 def kernel(x): return x * 2
 """
 
+# Collection is off only while the clock runs. What was put off is done when inputs are drawn again to check a launch.
+PUTS_WORK_OFF = """
+import gc
+import random
+import torch
+
+def bytes_moved(case): return 8 * case["n"]
+
+pending = []
+real = random.Random.getrandbits
+
+def getrandbits(self, bits):
+    while pending:
+        x, y = pending.pop()
+        y.copy_(x * 2)
+    return real(self, bits)
+
+random.Random.getrandbits = getrandbits
+
+def kernel(x):
+    if gc.isenabled() or x.numel() < 1000:
+        return x * 2
+    y = torch.empty_like(x)
+    pending.append((x, y))
+    return y
+"""
+
+DRAWS_LESS_LATER = DECLARATION.replace(
+    'torch.randn(case["n"],', 'torch.randn(case["n"] if generator.initial_seed() < 1 << 32 else case["n"] // 2,'
+)
+
+STARTS_A_SESSION = """
+import subprocess
+from pathlib import Path
+
+def bytes_moved(case): return 8 * case["n"]
+
+made = subprocess.Popen(["sleep", "600"], start_new_session=True)
+Path("started").open("a").write(f"{made.pid}\\n")
+
+def kernel(x): return x * 2
+"""
+
 SLOWS_THE_CLOCK = """
 import gc
 import time
@@ -155,9 +198,9 @@ def kernel(x): time.sleep(60)
 """
 
 
-def checkout(folder: Path, ours: str) -> Path:
+def checkout(folder: Path, ours: str, declaration: str = "") -> Path:
     """A folder with the declaration and the consumer's module."""
     folder.mkdir(parents=True)
-    (folder / "bench.py").write_text(DECLARATION)
+    (folder / "bench.py").write_text(declaration or DECLARATION)
     (folder / "ours.py").write_text(ours)
     return folder

@@ -17,6 +17,7 @@ from tests.integration.kernels import cheats
 
 from assay.baselines import usercode
 from assay.baselines.compare import compare
+from assay.baselines.compare.protocol import ProtocolMismatchError
 from assay.baselines.compare.verdict import Overall, State
 from assay.baselines.errors import InputError, ServiceError
 from assay.baselines.evidence import Environment
@@ -34,11 +35,17 @@ MEASURED_AGAIN = 6
 TODAY = datetime(2026, 11, 30, tzinfo=UTC).date()
 
 
-def lease(tmp_path: Path, head: str, base: str | None = cheats.HONEST, **options: object) -> Lease:
+def lease(
+    tmp_path: Path,
+    head: str,
+    base: str | None = cheats.HONEST,
+    declaration: str = "",
+    **options: object,
+) -> Lease:
     return measure(
         Plan(
             file=Path("bench.py"),
-            head=cheats.checkout(tmp_path / "head", head),
+            head=cheats.checkout(tmp_path / "head", head, declaration),
             base=cheats.checkout(tmp_path / "base", base) if base is not None else None,
             **{
                 "blocks": 10,
@@ -155,8 +162,16 @@ def test_a_wrong_kernel_is_not_timed(tmp_path: Path) -> None:
         (cheats.SLOWS_THE_CLOCK, cheats.HONEST_WITH_FEW_BYTES, "clock", "of each block are missing"),
         (cheats.WRITES_TO_THE_PIPE, None, "pipe", "answer"),
         (cheats.GIVES_NO_TIME, None, "clock", "'nan', which is no such number"),
+        (cheats.PUTS_WORK_OFF, cheats.HONEST, "wrong-output", "elements are outside the tolerance"),
     ],
-    ids=["faster than the roofline", "patches the clock", "slows the clock", "writes to the pipe", "gives no time"],
+    ids=[
+        "faster than the roofline",
+        "patches the clock",
+        "slows the clock",
+        "writes to the pipe",
+        "gives no time",
+        "puts work off",
+    ],
 )
 def test_a_cheat_is_caught(head: str, base: str | None, code: str, detail: str, tmp_path: Path) -> None:
     found = lease(tmp_path, head, base)
@@ -191,6 +206,33 @@ def test_a_worker_that_ends_or_hangs_is_one_line(head: str, message: str, tmp_pa
     assert not _children()
 
 
+def test_inputs_that_shrink_after_the_first_draw_are_refused(tmp_path: Path) -> None:
+    found = lease(tmp_path, cheats.HONEST, declaration=cheats.DRAWS_LESS_LATER)
+    assert found.timed["n64k"].faults[HEAD].code == "other-inputs"
+    record, beside = written(found, tmp_path / "evidence")
+    assert beside is not None
+    assert compare(record, beside, Policy(), TODAY).overall is Overall.REGRESSED
+
+
+def test_inputs_that_a_change_draws_otherwise_accuse_nobody(tmp_path: Path) -> None:
+    other = cheats.DECLARATION.replace("device=device)", "device=device) + 1")
+    found = lease(tmp_path, cheats.HONEST, declaration=other)
+    assert not found.timed["n64k"].faults
+    record, beside = written(found, tmp_path / "evidence")
+    assert beside is not None
+    with pytest.raises(ProtocolMismatchError, match="inputs"):
+        compare(record, beside, Policy(), TODAY)
+
+
+def test_processes_in_a_session_of_their_own_end_with_their_arm(tmp_path: Path) -> None:
+    assert not lease(tmp_path, cheats.STARTS_A_SESSION, base=None).timed["n64k"].faults
+    started = [int(line) for line in (tmp_path / "head" / "started").read_text().split()]
+    assert len(started) == 2  # head and control
+    # What nobody has waited for is a zombie until the system's first process does.
+    left = [Path(f"/proc/{pid}/stat") for pid in started]
+    assert not [p for p in left if p.exists() and p.read_text().rpartition(")")[2].split()[0] != "Z"]
+
+
 def test_a_kernel_that_prints_for_ever_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usercode, "MAX_PRINTED", 2 << 20)
     with pytest.raises(InputError, match=r"^head: the kernel printed more than 2 MiB: let it print less\.$"):
@@ -210,11 +252,11 @@ def test_a_kernel_that_prints_for_ever_is_ended(tmp_path: Path, monkeypatch: pyt
         ),
         (
             "def bytes_moved(case): return float('nan')\ndef kernel(x): return x",
-            r"head: double, case n64k: `bytes` and `flops` give nan and 65536: return finite numbers",
+            r"head: double, case n64k: `bytes` and `flops` give nan and 65536: return numbers of 0 to",
         ),
         (
             "def bytes_moved(case): return -1\ndef kernel(x): return x",
-            r"head: double, case n64k: `bytes` and `flops` give -1 and 65536: return finite numbers",
+            r"head: double, case n64k: `bytes` and `flops` give -1 and 65536: return numbers of 0 to",
         ),
     ],
     ids=[

@@ -120,8 +120,14 @@ def test_where_a_record_can_be_written_is_known_beforehand(tmp_path: Path) -> No
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
     (tmp_path / "file").write_text("")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "evidence.json").write_text('{"case": 3}')
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "evidence.json").write_text('{"schema_ver')
+    check_folder(tmp_path / "cut")  # of a record that was damaged
     refused = {
         tmp_path / "mine": "'thesis.tex'",
+        tmp_path / "theirs": "that assay has not written",
         tmp_path / "file": "Not a directory",
         tmp_path / "file" / "below": "Not a directory",
         tmp_path / ("n" * 300): "File name too long",
@@ -133,5 +139,5 @@ def test_where_a_record_can_be_written_is_known_beforehand(tmp_path: Path) -> No
     for folder, words in refused.items():
         with pytest.raises(InputError, match=words):
             check_folder(folder)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "mine", "record"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cut", "file", "mine", "record", "theirs"]
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]

@@ -60,11 +60,12 @@ def test_a_slowed_clock_leaves_time_untold() -> None:
 
 def test_a_processor_that_others_held_accuses_nobody_and_acquits_nobody() -> None:
     slow = pairs(0.8)
-    busy = check_pair(slow, HEAD, BASE, {HEAD: [1e-3] * 9})
+    busy = check_pair(slow, HEAD, BASE, {HEAD: [1e-3] * 9, BASE: [1e-5] * 9})
     assert busy is not None
     assert busy.code == BUSY
     assert "others held its processor" in busy.detail
-    for waited in ({HEAD: [1e-4] * 9}, {HEAD: [1e-3] * 3}, {BASE: [1e-3] * 9}):
+    alike = {HEAD: [1e-3] * 9, BASE: [1e-3] * 9}
+    for waited in (alike, {HEAD: [1e-4] * 9, BASE: [0.0] * 9}, {HEAD: [1e-3] * 9}, {HEAD: [1e-3] * 3, BASE: [0.0] * 9}):
         fault = check_pair(slow, HEAD, BASE, waited)
         assert fault is not None
         assert fault.code == "clock"

@@ -52,6 +52,34 @@ def test_a_folder_is_taken_as_it_is(repository: Path, tmp_path: Path) -> None:
     assert base_folder(str(tmp_path), repository, tmp_path) == (tmp_path, None)
 
 
+def test_a_base_has_every_file_of_its_commit(tmp_path: Path) -> None:
+    """Also those that an archive would leave out or change, and links that lead out of it."""
+    head = tmp_path / "repository"
+    head.mkdir()
+    git(head, "init", "-q", "-b", "main")
+    (head / ".gitattributes").write_text("bench.py export-ignore\nours.py export-subst\n")
+    (head / "bench.py").write_text("1")
+    (head / "ours.py").write_text("$Format:%H$")
+    (head / "data").symlink_to("/nowhere/data")
+    git(head, "add", "-A")
+    git(head, "commit", "-q", "-m", "all")
+    before = git(head, "status", "--porcelain"), git(head, "worktree", "list")
+    folder, _ = base_folder("main", head, tmp_path)
+    assert sorted(path.name for path in folder.iterdir()) == [".gitattributes", "bench.py", "data", "ours.py"]
+    assert (folder / "ours.py").read_text() == "$Format:%H$"
+    assert (folder / "data").readlink() == Path("/nowhere/data")
+    assert (git(head, "status", "--porcelain"), git(head, "worktree", "list")) == before
+
+
+def test_a_base_without_a_file(tmp_path: Path) -> None:
+    head = tmp_path / "repository"
+    head.mkdir()
+    git(head, "init", "-q", "-b", "main")
+    git(head, "commit", "-q", "--allow-empty", "-m", "nothing")
+    folder, _ = base_folder("main", head, tmp_path)
+    assert list(folder.iterdir()) == []
+
+
 @pytest.mark.parametrize("base", ["nowhere", "--output=/tmp/x", "a" * 40])
 def test_no_such_base(base: str, repository: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither a folder nor a revision"):
@@ -81,6 +109,8 @@ def test_the_file_lies_in_the_head(repository: Path, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--device", "tpu"], "--device tpu is not known"),
+        (["--device", "cpu:abc"], "--device cpu:abc is not known"),
+        (["--device", "cuda:1x"], "--device cuda:1x is not known"),
         (["--margin", "0"], "Invalid value for '--margin'"),
         (["--blocks", "3"], "Invalid value for '--blocks'"),
         (["--base", "nowhere"], "--base nowhere is neither a folder nor a revision"),
